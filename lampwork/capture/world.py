@@ -259,10 +259,11 @@ class TorchWorld(Dispatcher):
         return True
 
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        answer, args, kwargs = self.families.scalar.native(function, args, kwargs)
-        if answer is HANDS_ON:
-            answer, function, args, kwargs = self.families.size.native(function, args, kwargs)
-        return perform.call_by_effect(self, function, args, kwargs) if answer is HANDS_ON else answer
+        for family in self.families.given(function, args, kwargs):
+            answer, function, args, kwargs = family.native(function, args, kwargs)
+            if answer is not HANDS_ON:
+                return answer
+        return perform.call_by_effect(self, function, args, kwargs)
 
     def call_new(self, new: Any, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return perform.call_new(self, new, cls, args, kwargs)

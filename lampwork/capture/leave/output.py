@@ -24,11 +24,12 @@ import torch
 from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.natives.effect_classes import declare_methods
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
+from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, is_plain
 from lampwork.capture.values.scalar import Late, Scalar, element
-from lampwork.capture.values.sizes import mentions_symbols
-from lampwork.capture.values.text import holds_unknown
+from lampwork.capture.values.sizes import SYMBOLIC
+from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.unknown_text import UnknownText, joined, snapshot, unknown_text
+from lampwork.capture.values.walk import DEPTH, holds
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.template import Call, Effect
 
@@ -128,12 +129,29 @@ def _print(*values, sep=None, end=None, file=None, flush=False):  # type: ignore
 
 
 def _mentions_sizes(value: Any) -> bool:
-    """Whether sizes that are symbols are printed: their text is made after the graph, so that they stay symbols."""
-    return mentions_symbols(value)
+    """Whether sizes that are symbols are printed, in lists and tuples with other numbers and plain data alone. Their
+    text is made after the graph, so that they stay symbols; of anything else it might be another one by then."""
+    return holds(value, SYMBOLIC) and _has_same_text_later(value)
+
+
+#: What never changes; lists that are printed are copied.
+_NEVER_CHANGE = SYMBOLIC | PLAIN_TYPES | {Scalar, UnknownText}
+
+
+def _has_same_text_later(value: Any, depth: int = DEPTH) -> bool:
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return depth > 0 and all(_has_same_text_later(each, depth - 1) for each in value)
+    return kind in _NEVER_CHANGE
 
 
 def _text_of_sizes(value: Any) -> str:
-    return unknown_text(str, value)
+    return unknown_text(str, _copied(value))
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    return kind(map(_copied, value)) if kind is list or kind is tuple else value
 
 
 def _string_io(world: Any, *args: Any, **kwargs: Any) -> Any:
@@ -349,7 +367,7 @@ def _keeps_only(receive: Any) -> bool:
 def _kept_warning(message: Any) -> Any:
     if isinstance(message, str):
         return message
-    if not all(is_plain(each) for each in message.args) or holds_unknown(message.args):
+    if not all(is_plain(each) for each in message.args) or holds(message.args, UNKNOWN):
         raise shown()
     return message
 

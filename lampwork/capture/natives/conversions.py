@@ -25,10 +25,12 @@ from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.scalar import Scalar
+from lampwork.capture.values.scalars import is_number
 from lampwork.capture.values.sizes import SYMBOLIC, number, settled
-from lampwork.capture.values.text import holds_unknown
+from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.unbacked_numbers import extreme, total
 from lampwork.capture.values.unknown_text import UnknownText, joined
+from lampwork.capture.values.walk import holds
 from lampwork.ir.number_operations import FUNCTIONS_OF_ONE
 
 _machine_repr, _machine_str, _machine_format = INTRINSICS[repr], INTRINSICS[str], INTRINSICS[format]
@@ -185,6 +187,8 @@ def _pow(world: Any, *args: Any, **kwargs: Any) -> Any:
             result = world.call_special(base, method, exponent, modulo)
             if result is not NotImplemented:
                 return result
+    if len(args) == 2 and not kwargs and all(map(is_number, args)):
+        return world.binary_op(operator.pow, *args)
     return world.call_native(pow, args, kwargs)
 
 
@@ -230,7 +234,7 @@ def _text_of_exception(world: Any, error: Any, function: Any) -> Any:
     """`str` or `repr` of an exception whose class leaves that to BaseException; HANDS_ON for any other value."""
     if not isinstance(error, BaseException) or isinstance(error, _OWN_TEXT):
         return HANDS_ON
-    if not is_object(error) and settled(error.args) is error.args and not holds_unknown(error.args):
+    if not is_object(error) and settled(error.args) is error.args and not holds(error.args, UNKNOWN):
         return HANDS_ON
     if type(world.special(error, "__str__" if function is str else "__repr__")) is types.FunctionType:
         return HANDS_ON

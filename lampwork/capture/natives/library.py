@@ -26,7 +26,8 @@ from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives.effect_classes import declare, declare_methods
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.values.text import holds_unknown
+from lampwork.capture.values.text import UNKNOWN
+from lampwork.capture.values.walk import holds
 
 #: Python functions that depend on their arguments alone: run natively where these are plain data.
 PURE_FUNCTIONS: frozenset[Any] = frozenset({
@@ -135,7 +136,7 @@ class _Replacement(Callback):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = super().__call__(*args, **kwargs)
-        if holds_unknown(result):
+        if holds(result, UNKNOWN):
             raise Break("data-dependent", "a text that is not known yet replaces what a regular expression found")
         return result
 

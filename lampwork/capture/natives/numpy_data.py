@@ -16,8 +16,10 @@ from lampwork import _torch
 from lampwork.capture.machine import Answer
 from lampwork.capture.natives.effect_classes import declare
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.values.arrays import UnknownArray, array_of, holds_tensor
+from lampwork.capture.record.fake import TENSOR_KINDS
+from lampwork.capture.values.arrays import UnknownArray, array_of
 from lampwork.capture.values.number_arguments import call_with_numbers, holds_number
+from lampwork.capture.values.walk import holds
 
 _FUNCTIONS = """
     array asarray ascontiguousarray arange zeros empty prod sum mean max min amax amin linspace logspace stack
@@ -40,7 +42,7 @@ for _class in (numpy.ndarray, numpy.generic, numpy.floating, numpy.integer, nump
 
 def _purely(function: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if not world.data.are_data(args, kwargs) or holds_tensor(args) or holds_tensor(kwargs):
+        if not world.data.are_data(args, kwargs) or holds(args, TENSOR_KINDS) or holds(kwargs, TENSOR_KINDS):
             raise Break("native-argument", f"numpy.{function.__name__} is called with "
                         f"{world.data.describe_arguments(args, kwargs)}")  # fmt: skip
         return function(*args, **kwargs)

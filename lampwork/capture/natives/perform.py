@@ -27,18 +27,11 @@ from lampwork.capture.natives.torch_answers import legacy_tensor
 from lampwork.capture.outside.load import bound_owner
 from lampwork.capture.outside.overlay import Break, Deferred
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
-from lampwork.capture.values.array_functions import (
-    call_function,
-    call_method,
-    call_with_tensors,
-    is_numpy_function,
-    is_of_numpy,
-)
-from lampwork.capture.values.arrays import UnknownArray, holds_array, holds_tensor
+from lampwork.capture.record.fake import TENSOR_KINDS
+from lampwork.capture.values.array_functions import call_method, call_with_tensors, is_of_numpy
 from lampwork.capture.values.container_methods import SHADOW_METHODS
 from lampwork.capture.values.sizes import settled
-from lampwork.capture.values.unbacked_numbers import item
-from lampwork.ir.operations import ArrayMethod
+from lampwork.capture.values.walk import holds
 
 if TYPE_CHECKING:
     from lampwork.capture.world import TorchWorld
@@ -108,15 +101,6 @@ def call_by_effect(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
     kind = type(function)
     if not callable(function):
         return world.families[kind].example(function)(*args, **kwargs)  # which words the error
-    if kind is ArrayMethod:
-        return call_method(world, function.array, function.name, args, kwargs)
-    if holds_array(args):
-        if is_numpy_function(function):
-            return call_function(world, function, args, kwargs)
-        if function is len:
-            return world.length(args[0])
-        if type(args[0]) is UnknownArray and args[0].scalar and getattr(function, "__module__", "") == "math":
-            return world.call(function, (item(world.recorder, args[0].tensor), *args[1:]), kwargs)
     if kind is BuiltinFunctionType or kind is _BUILTIN_METHOD:
         owner = bound_owner(function)
         if owner is not None:
@@ -183,7 +167,7 @@ def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: 
                     return NotImplemented
             reason = f"{name_of(function)} is called with {data.describe_arguments(args, kwargs)}"
             raise Break("native-argument", reason)
-        if (holds_tensor(args) or holds_tensor(kwargs)) and is_of_numpy(function):
+        if is_of_numpy(function) and (holds(args, TENSOR_KINDS) or holds(kwargs, TENSOR_KINDS)):
             return call_with_tensors(world, function, args, kwargs)
     elif effect == "keyed":
         if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
@@ -297,7 +281,7 @@ def instantiate_native(world: TorchWorld, cls: Any, args: tuple, kwargs: dict[st
     if cls is _torch.InferenceModeContext:
         world.process.read("inference_mode")
         return cls(*args, **kwargs)
-    if issubclass(cls, numpy.generic) and data.are_data(args, kwargs) and not holds_tensor(args):
+    if issubclass(cls, numpy.generic) and data.are_data(args, kwargs) and not holds(args, TENSOR_KINDS):
         return cls(*args, **kwargs)
     if not makes_plain(getattr(cls.__new__, "__self__", None)) and not issubclass(cls, BaseException):
         raise unknown(cls)

@@ -19,11 +19,11 @@ import torch
 
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.record.fake import TENSOR_KINDS, Fake
+from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.assumptions import assume, may_assume
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.scalar import is_unbacked
-from lampwork.capture.values.unbacked_numbers import counted, tensor_of
+from lampwork.capture.values.unbacked_numbers import counted, item, tensor_of
 from lampwork.capture.values.unknown_text import formatted, refused, snapshot, unknown_text
 from lampwork.ir import operations
 
@@ -103,6 +103,16 @@ class ArrayFamily(StandInFamily):
 
     def example(self, value: Any) -> Any:
         return sample(value) if type(value) is UnknownArray else value
+
+    def native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any, tuple, dict[str, Any]]:
+        from lampwork.capture.values.array_functions import call_function, is_numpy_function
+
+        if is_numpy_function(function):
+            return call_function(self.world, function, args, kwargs), function, args, kwargs
+        if args and type(args[0]) is UnknownArray and args[0].scalar and getattr(function, "__module__", "") == "math":
+            made = self.world.call(function, (item(self.world.recorder, args[0].tensor), *args[1:]), kwargs)
+            return made, function, args, kwargs
+        return HANDS_ON, function, args, kwargs
 
     # -- conversions
 
@@ -393,21 +403,3 @@ def _item(array: UnknownArray, key: Any, keep: bool = False) -> UnknownArray:
     if numbers == array.tensor.dim() and Ellipsis not in parts and None not in parts and not keep:
         return UnknownArray(found.clone(), True)
     return UnknownArray(found)
-
-
-def holds_array(values: Any) -> bool:
-    """Whether an array with unknown contents is among the arguments, or in a list among them."""
-    return any(
-        type(each) is UnknownArray or (type(each) in (list, tuple) and any(type(one) is UnknownArray for one in each))
-        for each in values
-    )
-
-
-def holds_tensor(value: Any) -> bool:
-    """Whether `value` is a tensor, or data with one in it."""
-    kind = type(value)
-    if kind is list or kind is tuple:
-        return any(map(holds_tensor, value))
-    if kind is dict:
-        return any(map(holds_tensor, value.values()))
-    return kind in TENSOR_KINDS

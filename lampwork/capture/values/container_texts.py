@@ -6,8 +6,9 @@ import collections
 import sys
 from typing import Any
 
-from lampwork.capture.values.text import holds_unknown
+from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.unknown_text import joined
+from lampwork.capture.values.walk import holds
 
 _BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}"}
 #: What stands for a container inside itself.
@@ -27,7 +28,7 @@ def text_of_container(world: Any, value: Any) -> str | None:
     ):
         return None
     world.touch(value)
-    if world.data.is_data(value) and not holds_unknown(value):
+    if world.data.is_data(value) and not holds(value, UNKNOWN):
         return None
     if id(value) in world.being_written:
         return _CYCLIC.get(kind, "...")

@@ -21,7 +21,8 @@ from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.container_texts import text_of_container
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.objects import ObjectFamily
-from lampwork.capture.values.sizes import mentions_symbols, number
+from lampwork.capture.values.sizes import SYMBOLIC, number
+from lampwork.capture.values.walk import holds
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
 _SEQUENCES = frozenset({tuple, list, torch.Size})
@@ -57,10 +58,12 @@ class ContainerFamily(ObjectFamily):
 
     def compare(self, op: Any, left: Any, right: Any) -> Any:
         world = self.world
-        if mentions_symbols(left) or mentions_symbols(right):
+        if holds(left, SYMBOLIC) or holds(right, SYMBOLIC):
             if op in (operator.eq, operator.ne) and type(left) in _SEQUENCES and type(right) in _SEQUENCES:
                 return self._compare_sequences(op, left, right)
-            return world.compare_op(op, number(left), number(right))
+            one, other = number(left), number(right)
+            if one is not left or other is not right:
+                return world.compare_op(op, one, other)
         if not isinstance(left, _CONTAINERS) and not isinstance(right, _CONTAINERS):
             return HANDS_ON
         for value, method in zip((left, right), COMPARISON_METHODS[op]):
@@ -234,8 +237,10 @@ class ContainerFamily(ObjectFamily):
     # -- questions
 
     def contains(self, item: Any, container: Any) -> Any:
-        if mentions_symbols(item) and not isinstance(container, (list, tuple)):
-            return self.world.contains(number(item), container)
+        if not isinstance(container, (list, tuple)):
+            known = number(item)
+            if known is not item:
+                return self.world.contains(known, container)
         if not isinstance(container, _CONTAINERS):
             return HANDS_ON
         overlay = self.world.loader.unsettled.get(id(container))

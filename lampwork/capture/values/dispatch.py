@@ -18,9 +18,11 @@ An object from outside of which only the class is known is told by its identity 
 from __future__ import annotations
 
 import collections
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy
+import torch
 
 from lampwork.capture.machine import UNBOUND, Frame, MachineGenerator, World
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
@@ -28,7 +30,7 @@ from lampwork.capture.natives.conversions import index_of
 from lampwork.capture.natives.effect_classes import ITERATORS
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
-from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, holds_array, unsupported
+from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, unsupported
 from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.containers import ContainerFamily
 from lampwork.capture.values.family import HANDS_ON, Family
@@ -37,9 +39,10 @@ from lampwork.capture.values.objects import NamespaceFamily, ObjectFamily
 from lampwork.capture.values.opaque import OpaqueFamily
 from lampwork.capture.values.scalar import Scalar, is_backed, taken
 from lampwork.capture.values.scalars import ScalarFamily
-from lampwork.capture.values.sizes import SizeFamily, mentions_symbols, number
+from lampwork.capture.values.sizes import SizeFamily, number
 from lampwork.capture.values.tensors import TensorFamily
 from lampwork.capture.values.text import TextFamily
+from lampwork.capture.values.walk import classes_in, holds
 
 if TYPE_CHECKING:
     from lampwork.capture.machine import Natives
@@ -74,10 +77,22 @@ class Families(dict[type, Family]):
         self.ranked = (
             self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.module, self.namespace,
         )  # fmt: skip
+        #: Those that native functions are asked of, by class of values: numbers first, for arrays take known ones only.
+        self.of_natives = {cls: each for each in (self.scalar, self.size, self.array) for cls in each.stand_ins}
 
     def __missing__(self, cls: type) -> Family:
         found = self[cls] = next((each for each in self.ranked if each.has(cls)), self.plain)
         return found
+
+    def given(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> list[Family]:
+        """Those that are asked about a native call, in order: of the values that it is given, one walk tells."""
+        values = [*args, *kwargs.values()]
+        if type(function) is BuiltinFunctionType and type(function.__self__) is torch.Size:
+            values.append(function.__self__)
+        found = classes_in(values, self.of_natives)
+        if not found:
+            return []
+        return list(dict.fromkeys(family for cls, family in self.of_natives.items() if cls in found))
 
 
 class Answers(dict[tuple[type, type], tuple[Any, ...]]):
@@ -196,15 +211,15 @@ class Dispatcher(World):
         if isinstance(container, _INDEXED):
             key = index_of(self, key)
         kind = type(key)
-        if kind is UnknownArray or (kind is tuple and holds_array(key)):
+        if kind is UnknownArray or (kind is tuple and holds(key, self.families.array.stand_ins)):
             raise unsupported("an index made")
-        if type(container) is numpy.ndarray and holds_array((key, value)):
+        if type(container) is numpy.ndarray and holds((key, value), self.families.array.stand_ins):
             raise unsupported("an item")
         if is_backed(key) and isinstance(container, (*_INDEXED, dict)):
             return key.take()
         if kind is slice and isinstance(container, _INDEXED):
             key = slice(*map(taken, (key.start, key.stop, key.step)))
-        return number(key) if mentions_symbols(key) else key
+        return number(key)
 
     # -- iteration
 

@@ -71,6 +71,12 @@ class Family:
         """`function(value, *args, **kwargs)` for `bool`, `int`, `float`, `abs`, `round` and functions of `math`."""
         return HANDS_ON
 
+    # -- of a native function that is given such values, or containers with them
+
+    def native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any, tuple, dict[str, Any]]:
+        """`function(*args, **kwargs)`, or HANDS_ON; and the function and arguments to go on with then."""
+        return HANDS_ON, function, args, kwargs
+
     # -- of one value: the answer
 
     def unary(self, op: Any, value: Any) -> Any:

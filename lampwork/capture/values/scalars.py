@@ -50,6 +50,7 @@ from lampwork.capture.values.unbacked_numbers import (
     decision_of,
 )
 from lampwork.capture.values.unknown_text import formatted, unknown_text
+from lampwork.capture.values.walk import holds
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.numbers import root_of, symbolic_float
 from lampwork.fakes.overflow import refuse_exponent
@@ -290,20 +291,14 @@ class ScalarFamily(StandInFamily):
 
     # -- native functions
 
-    def native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, tuple, dict[str, Any]]:
-        """What a native function makes of numbers that the call has, or HANDS_ON; and the arguments to go on with."""
-        if function is pow and len(args) == 2 and not kwargs and all(map(is_number, args)):
-            return self.world.binary_op(operator.pow, *args), args, kwargs
-        if _mention_backed(args) or (kwargs and _mention_backed(tuple(kwargs.values()))):
-            if not kwargs and function.__hash__ is not None and function in FUNCTIONS:
-                values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
-                if all(map(is_number, values)):
-                    return self.world.backed_numbers.function(function, values), args, kwargs
-            if not takes_symbols(function) and not _looks_for(function):
-                return HANDS_ON, *settle_keys(function, args, kwargs, _taken)
-        elif not kwargs and any(map(_is_size, args)) and all(map(is_number, args)) and _is_float_function(function):
-            return self.world.backed_numbers.function(function, args), args, kwargs
-        return HANDS_ON, args, kwargs
+    def native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any, tuple, dict[str, Any]]:
+        if not kwargs and function.__hash__ is not None and function in FUNCTIONS:
+            values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
+            if all(map(is_number, values)):
+                return self.world.backed_numbers.function(function, values), function, args, kwargs
+        if not takes_symbols(function) and not _looks_for(function):
+            args, kwargs = settle_keys(function, args, kwargs, _taken)
+        return HANDS_ON, function, args, kwargs
 
     def symbolic(self, value: Any) -> Any:
         """What native functions of tensors are given in place of a number; containers likewise."""
@@ -329,7 +324,7 @@ def _looks_for(function: Any) -> bool:
 _LOOKING = frozenset({"count", "index", "remove", "__contains__"})
 
 
-def _is_float_function(function: Any) -> bool:
+def is_float_function(function: Any) -> bool:
     """Whether a function makes floating-point numbers of integers."""
     return function.__hash__ is not None and function in _FLOAT_FUNCTIONS
 
@@ -337,25 +332,9 @@ def _is_float_function(function: Any) -> bool:
 def _taken(value: Any) -> Any:
     kind = type(value)
     if kind is list or kind is tuple:
-        return kind([_taken(each) for each in value]) if _mention_backed(value) else value
+        known = [_taken(each) for each in value] if holds(value, ScalarFamily.stand_ins) else value
+        return value if all(map(operator.is_, known, value)) else kind(known)
     return value.take() if is_backed(value) else value
-
-
-def _mention_backed(values: Any) -> bool:
-    for each in values:
-        kind = type(each)
-        if (kind is Scalar and each.value is not None) or ((kind is list or kind is tuple) and _mention_backed(each)):
-            return True
-    return False
-
-
-def mention_numbers(values: Any) -> bool:
-    """Whether a number that is not known yet is among the values, or in lists and tuples among them."""
-    for each in values:
-        kind = type(each)
-        if kind is Scalar or ((kind is list or kind is tuple) and mention_numbers(each)):
-            return True
-    return False
 
 
 def is_number(value: Any) -> bool:

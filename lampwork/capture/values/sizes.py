@@ -21,14 +21,16 @@ from lampwork.capture.record.fake import DataDependent, Fake
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
 from lampwork.capture.values.memberships import contains_symbol
-from lampwork.capture.values.scalars import counts_in_float, is_mixed, makes_float
+from lampwork.capture.values.scalars import counts_in_float, is_float_function, is_mixed, is_number, makes_float
 from lampwork.capture.values.unbacked_numbers import counted
+from lampwork.capture.values.walk import holds
 from lampwork.fakes.symbolic import size_of
 from lampwork.ir.number_operations import ARITHMETIC, RELATION_OF
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymBool, torch.SymFloat})
 #: The classes that symbols have for the program.
 NUMBER_TYPES = {torch.SymInt: int, torch.SymBool: bool, torch.SymFloat: float}
+_SEQUENCES = frozenset({tuple, list, torch.Size})
 _TABLES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
 #: Containers whose symbols are looked for; sets have none, as what is put into them is a number by then.
 _READ = _TABLES | {tuple, list, torch.Size, collections.deque}
@@ -64,23 +66,10 @@ def number(value: Any) -> Any:
         return value.node.guard_float("", 0)
     if kind is slice:
         return slice(number(value.start), number(value.stop), number(value.step))
-    if kind in (tuple, list) and mentions_symbols(value):
-        return kind([number(each) for each in value])
-    if kind is torch.Size and mentions_symbols(value):
-        return torch.Size([number(each) for each in value])
+    if kind in _SEQUENCES and holds(value, SYMBOLIC):
+        known = [number(each) for each in value]
+        return value if all(map(operator.is_, known, value)) else kind(known)
     return value
-
-
-def mentions_symbols(value: Any) -> bool:
-    """Whether a symbol is in plain data."""
-    kind = type(value)
-    if kind in SYMBOLIC:
-        return True
-    if kind is tuple or kind is list or kind is torch.Size:
-        return any(map(mentions_symbols, value))
-    if kind is slice:
-        return type(value.start) in SYMBOLIC or type(value.stop) in SYMBOLIC or type(value.step) in SYMBOLIC
-    return False
 
 
 def settled(value: Any, _around: tuple[int, ...] = ()) -> Any:
@@ -181,22 +170,18 @@ class SizeFamily(StandInFamily):
     # -- native functions
 
     def native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any, tuple, dict[str, Any]]:
-        """What a native function makes of symbols, or HANDS_ON; and the function and arguments to go on with."""
-        if not self.world.has_symbols:
-            return HANDS_ON, function, args, kwargs
-        if function is len and len(args) == 1 and type(args[0]) is Fake:
-            return self.world.length(args[0]), function, args, kwargs
+        if not kwargs and is_float_function(function) and all(map(is_number, args)):
+            return self.world.backed_numbers.function(function, args), function, args, kwargs
         if type(function) is types.BuiltinFunctionType and isinstance(function.__self__, torch.Size):
             if function.__name__ == "numel":
                 return simplified(math.prod(function.__self__)), function, args, kwargs
-            if mentions_symbols(function.__self__) and function.__name__ in ("index", "count"):
+            if function.__name__ in ("index", "count"):
                 function = getattr(number(function.__self__), function.__name__)
-        elif any(map(mentions_symbols, args)) or any(map(mentions_symbols, kwargs.values())):
-            answer = self._called(function, args, kwargs)
-            if answer is HANDS_ON and not takes_symbols(function):
-                args, kwargs = settle_keys(function, args, kwargs, number)
-            return answer, function, args, kwargs
-        return HANDS_ON, function, args, kwargs
+            return HANDS_ON, function, args, kwargs
+        answer = self._called(function, args, kwargs)
+        if answer is HANDS_ON and not takes_symbols(function):
+            args, kwargs = settle_keys(function, args, kwargs, number)
+        return answer, function, args, kwargs
 
     def _called(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """What a native function answers for symbols; HANDS_ON: as it does for other values."""

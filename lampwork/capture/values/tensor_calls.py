@@ -22,8 +22,8 @@ from lampwork.capture.record.products import called as product_called
 from lampwork.capture.record.recurrent import RECURRENT, recurrent
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
-from lampwork.capture.values.scalars import mention_numbers
 from lampwork.capture.values.unbacked_numbers import as_size, item, items
+from lampwork.capture.values.walk import classes_in
 from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.overflow import has_64_bits, refuse_misfit
 from lampwork.fakes.symbolic import by_contents
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+#: Numbers that are not known yet.
+_NUMBERS = frozenset({Scalar})
 #: Elements of lists that are made a tensor in the graph.
 _STACKED = frozenset({Scalar, torch.SymInt, float, int})
 _SYMBOLS = frozenset({Scalar, torch.SymInt})
@@ -99,7 +101,7 @@ class TensorCalls:
                 made = self._tensor_of_numbers(*args, **kwargs)
             if made is not None:
                 return made
-        if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
+        if classes_in((*args, *kwargs.values()), _NUMBERS):
             args = tuple(map(self.world.families.scalar.symbolic, args))
             kwargs = {name: self.world.families.scalar.symbolic(each) for name, each in kwargs.items()}
         if has_number(args, kwargs):

@@ -22,19 +22,10 @@ from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import item
 from lampwork.capture.values.unknown_text import UnknownText, formatted, joined, refused, text_of_tensor, unknown_text
+from lampwork.capture.values.walk import holds
 
-_UNKNOWN = frozenset({UnknownText, Scalar, UnknownArray, Fake})
-
-
-def holds_unknown(value: Any, depth: int = 6) -> bool:
-    """Whether the text of `value` depends on what tensors hold, or on numbers that vary."""
-    if type(value) in _UNKNOWN:
-        return True
-    if depth and isinstance(value, (list, tuple, set, frozenset)):
-        return any(holds_unknown(each, depth - 1) for each in value)
-    return bool(depth) and isinstance(value, dict) and any(holds_unknown(each, depth - 1) for each in value.values())
-
-
+#: The text of these depends on what tensors hold, or on numbers that vary.
+UNKNOWN = frozenset({UnknownText, Scalar, UnknownArray, Fake})
 _TEXTS = frozenset({str, bytes, UnknownText})
 _FORMATS = frozenset({str, bytes})
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[#0\- +]*[\d*]*(?:\.[\d*]+)?[hlL]?(.)")
@@ -53,7 +44,7 @@ class TextFamily(StandInFamily):
 
     def binary(self, op: Any, left: Any, right: Any) -> Any:
         if op is operator.mod and type(left) in _FORMATS:
-            if type(left) is str and holds_unknown(right):
+            if type(left) is str and holds(right, UNKNOWN):
                 return self._percent(left, right)
             known = settled(right) if self.world.has_symbols else right
             return HANDS_ON if known is right else self.world.binary_op(op, left, known)
@@ -182,7 +173,7 @@ def _join(world: Any, separator: Any, *args: Any) -> Any:
 
 def _format_text(world: Any, text: Any, *args: Any, **kwargs: Any) -> Any:
     """`text.format(...)`: where something unknown is written, field by field."""
-    if type(text) is not str or not (holds_unknown(args) or holds_unknown(kwargs)):
+    if type(text) is not str or not (holds(args, UNKNOWN) or holds(kwargs, UNKNOWN)):
         return world.call_native(str.format, (text, *args), kwargs)
     parts: list[str] = []
     automatic = 0
