@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     Rule = Callable[[TorchWorld, Any, tuple, dict[str, Any]], Any]
 
+_OUTSIDE = "Call it outside."
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -68,9 +69,10 @@ class Rules:
                 rule = None if function in self.world.intrinsics else _first(FUNCTIONS, function)
                 known = self._functions[id(function)] = (function, rule)
             return known[1]
-        if kind not in self._kinds:
-            self._kinds[kind] = _first(KINDS, kind)
-        return self._kinds[kind]
+        if kind in self._kinds:
+            return self._kinds[kind]
+        rule = self._kinds[kind] = _first(KINDS, kind)
+        return rule
 
     def of_native(self, function: Any) -> Rule:
         """That of a function in C which has no effect class. Raises `Break` for one of which nothing is known."""
@@ -81,7 +83,7 @@ class Rules:
 
     def breaks_always(self, function: Any) -> bool:
         """Whether a call is a break whatever the arguments, which need not be looked at then."""
-        if type(function) is FunctionType and self.of(function) is _refuse_disabled:
+        if type(function) is FunctionType and self.of(function) is _DISABLED:
             return True
         return perform.is_hashable(function) and function in REFUSED
 
@@ -121,11 +123,6 @@ def _dispatch(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, A
     return dispatched(world, function, args[0]) if len(args) == 1 and not kwargs else HANDS_ON
 
 
-def _refuse_coroutine(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    # Made while capturing, it would be one that nobody awaits, which Python warns of.
-    raise Break("result", f"{function.__qualname__} makes a coroutine or an asynchronous generator")
-
-
 def _call_compiled(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return world.call(world.attribute(function, "__wrapped__"), args, kwargs)
 
@@ -138,16 +135,13 @@ def _call_region(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str
     return world.call(args[0], args[1:], kwargs)
 
 
-def _refuse_peer(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    raise Break("native-call", f"{function.__qualname__} is called", "Call it outside.")
+def _refusing(kind: str, what: str, remedy: str = "") -> Rule:
+    """A rule that breaks the graph; `what` says why, with the function's name."""
 
+    def refuse(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise Break(kind, what.format(function.__qualname__), remedy)
 
-def _refuse_collective(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    raise Break("native-call", f"torch.distributed's {function.__name__} is called", "Call it outside.")
-
-
-def _refuse_disabled(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
+    return refuse
 
 
 def _call_constant(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -177,6 +171,7 @@ def _make_initial_states(world: TorchWorld, function: Any, args: tuple, kwargs: 
     return HANDS_ON
 
 
+_DISABLED = _refusing("disabled", "{} is marked as not to be compiled")
 FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: function is _torch.generation_tag(), lambda world, function, args, kwargs: None),
     (is_tensor_function, _call_on_fakes),
@@ -184,14 +179,18 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (CONSTANT_ANSWERS.__contains__, perform.natively),
     (PURE_FUNCTIONS.__contains__, _call_pure),
     (lambda function: function.__code__ is DISPATCH_CODE, _dispatch),
-    (lambda function: function.__code__.co_flags & _ASYNCHRONOUS, _refuse_coroutine),
+    # Made while capturing, a coroutine would be one that nobody awaits, which Python warns of.
+    (
+        lambda function: function.__code__.co_flags & _ASYNCHRONOUS,
+        _refusing("result", "{} makes a coroutine or an asynchronous generator"),
+    ),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),
-    (_torch.CALL_PEER.__contains__, _refuse_peer),
+    (_torch.CALL_PEER.__contains__, _refusing("native-call", "{} is called", _OUTSIDE)),
     (_torch.is_nested_region, _call_region),
-    (_torch.is_collective, _refuse_collective),
+    (_torch.is_collective, _refusing("native-call", "torch.distributed's {} is called", _OUTSIDE)),
     (_torch.without_disabling, _call_disabled_by_torch),
-    (lambda function: function.__dict__.get("_torchdynamo_disable"), _refuse_disabled),
+    (lambda function: function.__dict__.get("_torchdynamo_disable"), _DISABLED),
     (lambda function: function.__dict__.get("_dynamo_marked_constant"), _call_constant),
     (_torch.allowed_in_graph, _call_whole),
     (_torch.makes_initial_state, _make_initial_states),
