@@ -25,13 +25,13 @@ CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
 )  # fmt: skip
 
 #: The classes of `torch.ops.aten.add.Tensor` and `torch.ops.aten.add`.
-OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: ignore[attr-defined]
+OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 #: The classes of `torch.ops`, `torch.ops.aten` and `torch.ops.aten.add`, which keep what is first looked up in them.
-OPERATOR_SPACES = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})  # type: ignore[attr-defined]
+OPERATOR_SPACES = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
 
 #: The class of operators that take functions, such as `torch.ops.higher_order.cond`.
-HigherOrderOperator = torch._ops.HigherOrderOperator  # type: ignore[attr-defined]
+HigherOrderOperator = torch._ops.HigherOrderOperator
 
 #: Functions that load and call another compiler: nothing in them is worth interpreting.
 CALL_PEER = frozenset({torch.compile})

@@ -179,7 +179,7 @@ def can_lend() -> bool:
 def lent(memory: int, size_bytes: int, device: torch.device) -> torch.Tensor:
     """The bytes at an address as a tensor that owns nothing: whoever asks sees to it that the memory stays."""
     storage = torch._C._construct_storage_from_data_pointer(memory, device, size_bytes)
-    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)  # type: ignore[call-overload]
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
 
 def copy_to_each(targets: Sequence[torch.Tensor], source: torch.Tensor) -> None:

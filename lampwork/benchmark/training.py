@@ -141,7 +141,7 @@ def without_dropout(module: torch.nn.Module) -> None:
 def make_optimizer(module: torch.nn.Module, kind: str) -> torch.optim.Optimizer:
     """AdamW over all parameters; `kind` is the implementation: fused, foreach or plain."""
     ways = {"fused": {"fused": True}, "foreach": {"foreach": True}, "plain": {"foreach": False, "fused": False}}
-    return torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, **ways[kind])  # type: ignore[arg-type]
+    return torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, **ways[kind])
 
 
 class Trainer:

@@ -165,8 +165,8 @@ def _randomise_batch_norm(module: torch.nn.Module) -> None:
     """Statistics like those of a trained network, so that normalisation does something (fresh ones are 0 and 1)."""
     for child in module.modules():
         if isinstance(child, torch.nn.BatchNorm2d):
-            child.running_mean.normal_(0, 0.1)  # type: ignore[union-attr]
-            child.running_var.uniform_(0.5, 1.5)  # type: ignore[union-attr]
+            child.running_mean.normal_(0, 0.1)
+            child.running_var.uniform_(0.5, 1.5)
 
 
 #: A transformer whose calls take milliseconds.

@@ -153,7 +153,7 @@ class Expressions:
         if ref not in self.views:
             if not is_inside(ref, buffer):
                 raise CompileError("host", f"a view reaches out of buffer {ref.buffer}: {ref}")
-            offset_bytes = place.offset_bytes + ref.offset * ITEM_SIZE_BYTES[ref.dtype]  # type: ignore[operator]
+            offset_bytes = place.offset_bytes + ref.offset * ITEM_SIZE_BYTES[ref.dtype]
             base = "None" if place.kind == "workspace" else repr(ref.buffer)
             if place.kind == "constant":
                 offset_bytes -= place.offset_bytes
@@ -228,7 +228,7 @@ def is_whole(ref: TensorRef, buffer: Buffer) -> bool:
 
 def is_inside(ref: TensorRef, buffer: Buffer) -> bool:
     """Whether a view of known sizes lies inside of its buffer."""
-    end = ref.offset + storage_numel(ref)  # type: ignore[arg-type, operator]
+    end = ref.offset + storage_numel(ref)  # type: ignore[arg-type]
     size_bytes = mul(storage_numel(buffer), ITEM_SIZE_BYTES[buffer.dtype])
     within = isinstance(size_bytes, int) and end * ITEM_SIZE_BYTES[ref.dtype] <= size_bytes  # type: ignore[operator]
     return 0 in ref.shape or within and ref.offset >= 0  # type: ignore[operator]

@@ -387,7 +387,7 @@ def span_bytes(buffer: Buffer) -> int:
     """Bytes the buffer spans; unknown sizes count as large."""
     if any(isinstance(value, SizeExpr) for value in (*buffer.shape, *buffer.strides)):
         return LARGE_BYTES
-    span = 1 + sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))  # type: ignore
+    span = 1 + sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))
     return 0 if 0 in buffer.shape else span * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore
 
 

@@ -154,7 +154,7 @@ def is_operator(target: Any) -> bool:
 
 
 def _writes(node: Node) -> bool:
-    return is_operator(node.target) and node.target._schema.is_mutable  # type: ignore[union-attr]
+    return is_operator(node.target) and node.target._schema.is_mutable
 
 
 def unique(wanted: str, used: set[str]) -> str:

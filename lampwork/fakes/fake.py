@@ -84,7 +84,7 @@ def _refuse_dispatch(cls: type, func: Any, types: Any, args: tuple = (), kwargs:
 
 
 # Set after the class exists: `__init_subclass__` would wrap it in something that imports Dynamo.
-Fake.__torch_dispatch__ = classmethod(_refuse_dispatch)  # type: ignore[assignment,method-assign]
+Fake.__torch_dispatch__ = classmethod(_refuse_dispatch)
 
 
 def describe(tensor: torch.Tensor) -> str:
@@ -154,7 +154,7 @@ def make_fake(
             Fake, spec.shape, spec.strides, spec.dtype, spec.device, wants_grad, spec.offset
         )
         if storage is not None:
-            fake.lampwork_storage = storage.untyped  # type: ignore[attr-defined]
+            fake.lampwork_storage = storage.untyped
     elif storage is None and not spec.offset:
         fake = _torch.tensor_without_memory(Fake, spec.shape, spec.strides, spec.dtype, spec.device, wants_grad)
     else:

@@ -306,7 +306,7 @@ class KnownSizes:
         """`difference == 0`, which gives no symbol as it stands: `2*a == 3*b` says that b is even."""
         for factor, atom in sorted(terms, key=lambda term: (abs(term[0]), -_age(term[1]))):
             others = [other for _, other in terms if other is not atom]
-            if _age(atom) < 0 or abs(factor) == 1 or any(atom.name in symbols(each) for each in others):  # type: ignore[attr-defined]
+            if _age(atom) < 0 or abs(factor) == 1 or any(atom.name in symbols(each) for each in others):
                 continue
             rest: Size = constant
             for k, other in terms:

@@ -120,7 +120,7 @@ class SymbolicSizes(KnownSizes):
             self._required[key] = compared("==", found, self._expression(value))
 
     def _sym_int(self, value: Size) -> Any:
-        return torch.SymInt(SizeNode(self, value))  # type: ignore[no-untyped-call]
+        return torch.SymInt(SizeNode(self, value))
 
     def wrap(self, value: Size) -> Any:
         """`value` as the program holds it: an int, or a `torch.SymInt`."""

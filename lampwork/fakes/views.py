@@ -77,10 +77,10 @@ def strided(base: Fake, layout: Layout) -> Fake:
     fake = _torch.tensor_without_memory(
         Fake, tuple(layout.shape), tuple(layout.strides), layout.dtype or base.dtype, base.device, offset=layout.offset
     )
-    fake.lampwork_storage = _memory_of(base)  # type: ignore[attr-defined]
+    fake.lampwork_storage = _memory_of(base)
     if layout.dtype is None and (base.is_conj() or base.is_neg()):
         _torch.copy_lazy_bits(base, fake)
-    return fake  # type: ignore[return-value]
+    return fake
 
 
 def concrete(value: Any) -> Any:
@@ -94,7 +94,7 @@ def concrete(value: Any) -> Any:
         return {key: concrete(each) for key, each in value.items()}
     if isinstance(value, torch.Tensor) and has_symbols(value):
         shape, strides = tuple(map(int, value.size())), tuple(map(int, value.stride()))
-        return strided(value, Layout(shape, strides, int(value.storage_offset())))  # type: ignore[arg-type]
+        return strided(value, Layout(shape, strides, int(value.storage_offset())))
     return value
 
 

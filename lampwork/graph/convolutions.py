@@ -56,14 +56,14 @@ def simplify_convolutions(functional: FunctionalGraph) -> FunctionalGraph:
 
 def _simplify(graph: torch.fx.Graph, node: Node) -> None:
     x, weight, bias, stride, padding, dilation, is_transposed, output_padding, groups = node.args
-    value = x.meta["val"]  # type: ignore[union-attr]
+    value = x.meta["val"]
     if is_transposed or not value.is_cpu or not value.dtype.is_floating_point or value.dtype.itemsize < 4:
         return
     geometry = (stride, padding, dilation, is_transposed, output_padding, groups)
     with graph.inserting_before(node):
         if is_product(node):
-            new = _as_product(graph, node, x, weight)  # type: ignore[arg-type]
-        elif bias is not None and _torch.convolution_writes_bias_first(value, weight.meta["val"], *geometry):  # type: ignore[union-attr]
+            new = _as_product(graph, node, x, weight)
+        elif bias is not None and _torch.convolution_writes_bias_first(value, weight.meta["val"], *geometry):
             new = emit(graph, aten.convolution.default, (x, weight, None, *geometry), {}, node)
         else:
             return
@@ -79,16 +79,16 @@ def _simplify(graph: torch.fx.Graph, node: Node) -> None:
 def is_product(node: Node) -> bool:
     """Whether convolution `node` multiplies one small contiguous image [1, K, ...] by a matrix [N, K, 1, ...]."""
     x, weight, _, stride, padding, dilation, is_transposed, _, groups = node.args
-    value, kernel = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+    value, kernel = x.meta["val"], weight.meta["val"]
     return (
         not is_transposed
         and groups == 1
         and value.dim() == kernel.dim()
         and value.size()[0] == 1
         and all(size == 1 for size in kernel.size()[2:])
-        and all(step == 1 for step in stride)  # type: ignore[union-attr]
-        and all(step == 1 for step in dilation)  # type: ignore[union-attr]  # others begin their sums with 0
-        and all(width == 0 for width in padding)  # type: ignore[union-attr]
+        and all(step == 1 for step in stride)
+        and all(step == 1 for step in dilation)  # others begin their sums with 0
+        and all(width == 0 for width in padding)
         and value.is_contiguous()
         and kernel.is_contiguous()
         and 0 < large_hint_of(value.numel() * kernel.size()[0]) <= SMALL
@@ -103,11 +103,11 @@ def split_biases(functional: FunctionalGraph) -> FunctionalGraph:
     for node in list(functional.graph.nodes):
         if node.op == "call_function" and node.target is aten.convolution.default and node.args[2] is not None:
             x, weight, bias, *geometry = node.args
-            value, kernel = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+            value, kernel = x.meta["val"], weight.meta["val"]
             if _torch.convolution_adds_bias_last(value, kernel, *geometry):
                 with functional.graph.inserting_before(node):
                     plain = emit(functional.graph, aten.convolution.default, (x, weight, None, *geometry), {}, node)
-                _replace_by_sum(functional.graph, node, plain, bias)  # type: ignore[arg-type]
+                _replace_by_sum(functional.graph, node, plain, bias)
     return functional
 
 

@@ -111,7 +111,7 @@ class _Placing:
         """Replaces operands of `node`, if it computes on the device."""
         if not any(value.device == self.device for value in _tensors(node.meta["val"])):
             return
-        if torch.Tag.pointwise not in node.target.tags and node.target not in _TAKE_FROM_CPU:  # type: ignore[union-attr]
+        if torch.Tag.pointwise not in node.target.tags and node.target not in _TAKE_FROM_CPU:
             return
         for operand in node.all_input_nodes:
             value = operand.meta["val"]
@@ -167,4 +167,4 @@ class _Placing:
         with self.graph.inserting_after(node):
             args = torch.fx.map_arg(node.args, lambda source: replaced[source])
             kwargs = torch.fx.map_arg(kwargs, lambda source: replaced[source])
-            return emit(self.graph, target, args, kwargs, node)  # type: ignore[arg-type]
+            return emit(self.graph, target, args, kwargs, node)

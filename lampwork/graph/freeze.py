@@ -93,13 +93,13 @@ class Freezer:
         if norm is None or weight not in self.constant or (bias is not None and bias not in self.constant):
             return
         end, gamma, beta, mean, variance, epsilon = norm
-        value, kernel = end.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+        value, kernel = end.meta["val"], weight.meta["val"]
         if geometry[3] or not kernel.is_floating_point() or not same_metadata(value, node.meta["val"]):
             return  # the channels of a transposed convolution are in another place
         like = _torch.tensor_without_memory(Fake, tuple(kernel.size()), kernel.stride(), kernel.dtype, kernel.device)
-        folded = self.derived("fold_batch_norm_weight", (weight, variance, gamma), (epsilon, ()), like)  # type: ignore[arg-type]
+        folded = self.derived("fold_batch_norm_weight", (weight, variance, gamma), (epsilon, ()), like)
         channels = _plain((kernel.size()[0],), value)
-        shift = self.derived("fold_batch_norm_bias", (mean, variance, gamma, beta, bias), (epsilon,), channels)  # type: ignore[arg-type]
+        shift = self.derived("fold_batch_norm_bias", (mean, variance, gamma, beta, bias), (epsilon,), channels)
         with self.graph.inserting_before(end):
             new = emit(self.graph, aten.convolution.default, (x, folded, shift, *geometry), {}, node)
         end.replace_all_uses_with(new)
@@ -128,23 +128,23 @@ class Freezer:
 
     def convolution(self, node: Node) -> None:
         x, weight, bias, stride, padding, dilation, is_transposed, _, groups = node.args
-        value, kernel = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+        value, kernel = x.meta["val"], weight.meta["val"]
         if is_transposed or weight not in self.constant or (bias is not None and bias not in self.constant):
             return
         if kernel.dim() != 4 or not _supported(value):
             return
-        packing = (tuple(padding), tuple(stride), tuple(dilation), groups, tuple(value.size()))  # type: ignore[arg-type]
+        packing = (tuple(padding), tuple(stride), tuple(dilation), groups, tuple(value.size()))
         norm = self.following_batch_norm(node)
         like = _plain(tuple(kernel.size()), value)
         if norm is None:
-            packed = self.derived("pack_convolution_weight", (weight,), packing, like)  # type: ignore[arg-type]
+            packed = self.derived("pack_convolution_weight", (weight,), packing, like)
             end = node
         else:
             end, gamma, beta, mean, variance, epsilon = norm
-            packed = self.derived("fold_batch_norm_weight", (weight, variance, gamma), (epsilon, packing), like)  # type: ignore[arg-type]
+            packed = self.derived("fold_batch_norm_weight", (weight, variance, gamma), (epsilon, packing), like)
             channels = _plain((kernel.size()[0],), value)
-            bias = self.derived("fold_batch_norm_bias", (mean, variance, gamma, beta, bias), (epsilon,), channels)  # type: ignore[arg-type]
-        geometry = (list(padding), list(stride), list(dilation), groups)  # type: ignore[arg-type]
+            bias = self.derived("fold_batch_norm_bias", (mean, variance, gamma, beta, bias), (epsilon,), channels)
+        geometry = (list(padding), list(stride), list(dilation), groups)
         self.place_convolution(node, end, x, packed, bias, geometry)
 
     def place_convolution(self, node: Node, end: Node, x: Any, packed: Node, bias: Any, geometry: tuple) -> None:
@@ -156,7 +156,7 @@ class Freezer:
         activation = self.only_user(at)
         fused = activation_of(activation, of_numbers=True) if activation is not None else None
         if fused is not None and (residual is None or fused[0] == "relu"):
-            at = activation  # type: ignore[assignment]
+            at = activation
         else:
             fused = None
         with self.graph.inserting_before(at):
@@ -187,7 +187,7 @@ class Freezer:
         _, gamma, beta, mean, variance, training, _, epsilon = norm.args
         if training or any(each is not None and each not in self.constant for each in (gamma, beta, mean, variance)):
             return None
-        if mean is None or variance is None or mean.meta["val"].dtype != node.meta["val"].dtype:  # type: ignore[union-attr]
+        if mean is None or variance is None or mean.meta["val"].dtype != node.meta["val"].dtype:
             return None
         results = [user for user in norm.users if user.target is _torch.getitem]
         if len(results) != 1 or results[0].args[1] != 0 or len(norm.users) != 1:
@@ -265,7 +265,7 @@ def relayout(graph: torch.fx.Graph, wanted: list[tuple[int, ...]]) -> None:
 
 def _evaluate_again(graph: torch.fx.Graph, node: Node) -> None:
     if node.target is _torch.getitem:
-        node.meta["val"] = node.args[0].meta["val"][node.args[1]]  # type: ignore[union-attr,index]
+        node.meta["val"] = node.args[0].meta["val"][node.args[1]]
         return
     kwargs = {name: value_of(each) for name, each in node.kwargs.items()}
     try:
@@ -296,7 +296,7 @@ def _supported(value: torch.Tensor) -> bool:
 
 
 def _plain(shape: tuple[int, ...], like: torch.Tensor) -> Fake:
-    return _torch.tensor_without_memory(Fake, shape, contiguous(shape), like.dtype, like.device)  # type: ignore[return-value]
+    return _torch.tensor_without_memory(Fake, shape, contiguous(shape), like.dtype, like.device)
 
 
 def freeze(functional: FunctionalGraph) -> FunctionalGraph:

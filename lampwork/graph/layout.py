@@ -65,7 +65,7 @@ def on_a_gpu(node: Node) -> bool:
     [1, 3, 1, 2] by a weight [3, 1, 1, 1] gave the weight the gradient that an image read in the other order has (seen
     with PyTorch 2.11 on an H100).
     """
-    weight, (*_, groups) = node.args[_IMAGE[node.target] + 1].meta["val"], _geometry(node)  # type: ignore[union-attr]
+    weight, (*_, groups) = node.args[_IMAGE[node.target] + 1].meta["val"], _geometry(node)
     if not weight.is_cuda or weight.dtype.itemsize != 2 or groups != 1:
         return False
     return all(type(channels) is int and channels > 1 for channels in weight.size()[:2])
@@ -125,8 +125,8 @@ class _Relaying:
         if not _is_last(result):
             return False
         with self.graph.inserting_before(node):
-            images = [self.image(each, node) for each in node.args[: place + 1]]  # type: ignore[arg-type]
-            node.args = (*images, self.weight(weight, node), *node.args[place + 2 :])  # type: ignore[arg-type]
+            images = [self.image(each, node) for each in node.args[: place + 1]]
+            node.args = (*images, self.weight(weight, node), *node.args[place + 2 :])
         if place:
             result = [each if each is None or each.dim() != 4 else _last(each) for each in node.meta["val"]]
         self._changed(node, result)
@@ -154,8 +154,8 @@ class _Relaying:
         """Evaluates a reader of values that moved, or gives it those as eager laid them out."""
         if node.target is _torch.getitem:
             maker, which = node.args
-            self._changed(node, maker.meta["val"][which])  # type: ignore[union-attr,index]
-            if which == 1 and maker.target is aten.convolution_backward.default and node in self.before:  # type: ignore[union-attr]
+            self._changed(node, maker.meta["val"][which])
+            if which == 1 and maker.target is aten.convolution_backward.default and node in self.before:
                 readers = list(node.users)
                 restored = self.restored(node)
                 for reader in readers:
@@ -207,7 +207,7 @@ class _Relaying:
         return self._restored[node]
 
     def outputs(self, output: Node) -> None:
-        output.args = (tuple(self.restored(node) if node in self.before else node for node in output.args[0]),)  # type: ignore[union-attr,arg-type]
+        output.args = (tuple(self.restored(node) if node in self.before else node for node in output.args[0]),)
 
 
 def _strides(value: Any) -> Any:

@@ -51,7 +51,7 @@ def forget_contents(functional: FunctionalGraph) -> FunctionalGraph:
         if node.op != "call_function":
             continue
         for place in _told_by_shape(node):
-            value = node.args[place].meta["val"]  # type: ignore[union-attr]
+            value = node.args[place].meta["val"]
             if all(isinstance(each, int) for each in (*value.size(), *value.stride())):
                 with graph.inserting_before(node):
                     layout = (list(value.size()), list(value.stride()))
@@ -67,7 +67,7 @@ def _told_by_shape(node: Node) -> Iterator[int]:
     if node.target in _SHAPE_OF:
         yield _SHAPE_OF[node.target]
     elif node.target is aten.convolution_backward.default:
-        of_image, of_weight, _ = node.args[10]  # type: ignore[misc]
+        of_image, of_weight, _ = node.args[10]
         if not of_weight:
             yield 1
         if not of_image:
@@ -83,7 +83,7 @@ def keep_places_in_windows(functional: FunctionalGraph) -> FunctionalGraph:
         where = node.args[-1]
         assert isinstance(where, Node)
         pool, count = _POOLS[node.target]
-        if where.target is _torch.getitem and where.args[0].target is pool:  # type: ignore[union-attr]
+        if where.target is _torch.getitem and where.args[0].target is pool:
             again = _from_place(graph, where, node, count)
             if again is not None:
                 node.replace_input_with(where, again)
@@ -92,7 +92,7 @@ def keep_places_in_windows(functional: FunctionalGraph) -> FunctionalGraph:
 
 def _from_place(graph: torch.fx.Graph, where: Node, derivative: Node, count: int) -> Node | None:
     """`where` computed from a smaller type; None where there is none, or a size is not known."""
-    image, places = derivative.args[1].meta["val"].size()[-count:], where.meta["val"]  # type: ignore[union-attr]
+    image, places = derivative.args[1].meta["val"].size()[-count:], where.meta["val"]
     windows = places.size()[-count:]
     kernel, stride, padding, dilation = (_each(value, count) for value in derivative.args[2:6])
     if not all(isinstance(each, int) for each in (*image, *windows)):

@@ -177,4 +177,4 @@ def _pad(freezer: Freezer, node: Node, x: Node, factor: Node, bias: Node | None,
 
 
 def _plain(shape: tuple[int, ...], like: torch.Tensor) -> Fake:
-    return _torch.tensor_without_memory(Fake, shape, contiguous(shape), like.dtype, like.device)  # type: ignore[return-value]
+    return _torch.tensor_without_memory(Fake, shape, contiguous(shape), like.dtype, like.device)

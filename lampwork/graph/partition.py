@@ -74,7 +74,7 @@ class Joined:
         self.functional, self.joint, self.inputs = functional, joint, inputs
         self.nodes = list(functional.graph.nodes)
         self.output = self.nodes[-1]
-        self.outputs: list[Node] = list(self.output.args[0])  # type: ignore[arg-type]
+        self.outputs: list[Node] = list(self.output.args[0])
         self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
         self.tangents = self.placeholders[inputs:]
         self.written = {self.placeholders[index] for index, _ in functional.writes}
@@ -149,7 +149,7 @@ def is_free(node: Node) -> bool:
     if node.op != "call_function" or is_random(node):
         return False
     if node.target is _torch.getitem:
-        return is_free(node.args[0]) and operator(node.args[0].target).kind == "view"  # type: ignore[arg-type,union-attr]
+        return is_free(node.args[0]) and operator(node.args[0].target).kind == "view"
     if not _torch.is_operator(node.target):
         return node.target is _torch.tensor_constant
     return operator(node.target).kind == "view" or node.target in _FREE

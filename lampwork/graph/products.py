@@ -36,7 +36,7 @@ def activation_of(node: Node, of_numbers: bool = False) -> tuple[str, str] | Non
     if node.target is aten.relu.default:
         return ("relu", "") if of_numbers else None
     if node.target is aten.gelu.default:
-        return "gelu", node.kwargs.get("approximate", node.args[1] if len(node.args) > 1 else "none")  # type: ignore[return-value]
+        return "gelu", node.kwargs.get("approximate", node.args[1] if len(node.args) > 1 else "none")
     name = _ACTIVATIONS.get(node.target)
     return None if name is None else (name, "")
 
@@ -80,13 +80,13 @@ def linear_parts(node: Node) -> tuple[Node, Node, Node | None] | None:
     """(x [M, K], weight factor [K, N], bias [N] or None) of a product that is a linear layer, None for others."""
     if node.target is aten.mm.default:
         x, factor = node.args
-        return x, factor, None  # type: ignore[return-value]
+        return x, factor, None
     if node.target is not aten.addmm.default or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("beta", 1) != 1:
         return None
     bias, x, factor = node.args[:3]
-    if not same_sizes(bias.meta["val"].size(), (factor.meta["val"].size()[1],)):  # type: ignore[union-attr]
+    if not same_sizes(bias.meta["val"].size(), (factor.meta["val"].size()[1],)):
         return None
-    return x, factor, bias  # type: ignore[return-value]
+    return x, factor, bias
 
 
 def following_activation(product: Node) -> tuple[Node, tuple[str, str]] | None:
@@ -134,8 +134,8 @@ def transposed(graph: torch.fx.Graph, factor: Node) -> Node:
         factor.target in (aten.transpose.int, aten.permute.default) and factor.meta["val"].dim() == 2
     ):
         source = factor.args[0]
-        if source.meta["val"].stride() != factor.meta["val"].stride():  # type: ignore[union-attr]
-            return source  # type: ignore[return-value]
+        if source.meta["val"].stride() != factor.meta["val"].stride():
+            return source
     return emit(graph, aten.t.default, (factor,), {}, factor)
 
 
@@ -158,7 +158,7 @@ def replace_product(graph: torch.fx.Graph, node: Node, x: Node, weight: Node, bi
         new = place(graph, torch.ops.mkldnn._linear_pointwise.default, arguments, {}, node.meta["val"], node)
     if found:
         activation = found[0]
-        activation.replace_all_uses_with(activation.args[0])  # type: ignore[arg-type]
+        activation.replace_all_uses_with(activation.args[0])
         graph.erase_node(activation)
     node.replace_all_uses_with(new)
     graph.erase_node(node)

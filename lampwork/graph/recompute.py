@@ -316,7 +316,7 @@ def _widens(node: Node) -> bool:
     """Whether the node is a value in a wider type: kernels rather store the value."""
     if node.target is not aten._to_copy.default:
         return False
-    return node.meta["val"].dtype.itemsize > node.args[0].meta["val"].dtype.itemsize  # type: ignore[union-attr]
+    return node.meta["val"].dtype.itemsize > node.args[0].meta["val"].dtype.itemsize
 
 
 def _can_run_again(node: Node) -> bool:

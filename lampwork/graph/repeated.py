@@ -112,7 +112,7 @@ class _Components:
                 parents[self.root(each)] = root
             if not _fact(node.target)[1] or len(node.meta) > 3 or type(node.meta["val"]) is not Fake:
                 self.single.add(mine)
-        for each in self.nodes[-1].args[0]:  # type: ignore[union-attr]
+        for each in self.nodes[-1].args[0]:
             if isinstance(each, Node):
                 self.single.add(storage[each])
         self.single = {self.root(each) for each in self.single}

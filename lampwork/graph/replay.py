@@ -72,7 +72,7 @@ class _Calls:
         """`name`: of the operator that the node calls."""
         grad = bool(node.meta.get("grad_enabled", True))
         if node.target is _torch.getitem:
-            return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)  # type: ignore[arg-type]
+            return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)
         args = tuple(self.argument(each) for each in node.args)
         kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())
         return Call(name, args, kwargs, None, grad)
@@ -122,7 +122,7 @@ class _Writer(_Calls):
         for node in calls:
             if node.target is _torch.tensor_constant:
                 self.numbers[node] = len(self.numbers)
-                literals.append(node.args)  # type: ignore[arg-type]
+                literals.append(node.args)
         placed = any(node.target is torch.ops.aten.as_strided.default for node in calls)
         made = []
         for node in calls:
@@ -205,7 +205,7 @@ class _BackwardWriter(_Calls):
                 continue
             if node.target is not _torch.getitem and not _torch.is_operator(node.target):
                 raise _Unrepeatable(f"it calls {node.target}")
-            name = "" if node.target is _torch.getitem else node.target.name()  # type: ignore[union-attr]
+            name = "" if node.target is _torch.getitem else node.target.name()
             calls.append(self.call(node, name))
             self.numbers[node] = len(self.numbers)
         return EagerBackward(

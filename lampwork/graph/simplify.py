@@ -174,7 +174,7 @@ def _is_same(node: Node, source: Node) -> bool:
     if not isinstance(old, Fake) or not same_metadata(new, old) or new.device != old.device:
         return False
     if node.target in (aten.permute.default, aten.transpose.int):
-        moved = [dim % old.dim() for dim in node.args[1]] if node.target is aten.permute.default else None  # type: ignore[union-attr]
+        moved = [dim % old.dim() for dim in node.args[1]] if node.target is aten.permute.default else None
         return moved == list(range(old.dim())) if moved is not None else node.args[1] == node.args[2]
     if node.target is aten.as_strided.default:
         return len(node.args) < 4 or node.args[3] is None or node.args[3] == old.storage_offset()
@@ -264,7 +264,7 @@ def keep_checks(functional: FunctionalGraph) -> FunctionalGraph:
 
 
 def _may_raise(node: Node) -> bool:
-    name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]
+    name = node.target._schema.name.removeprefix("aten::")
     if name in _DIVISIONS:
         fake = node.meta["val"]
         return isinstance(fake, Fake) and not fake.is_floating_point() and not isinstance(node.args[1], (int, float))

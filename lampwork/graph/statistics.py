@@ -83,7 +83,7 @@ def decompose_norms(functional: FunctionalGraph) -> FunctionalGraph:
 
 
 def _has_wide_statistics(node: Node) -> bool:
-    x, mean = node.args[0].meta["val"], node.meta["val"][1]  # type: ignore[union-attr]
+    x, mean = node.args[0].meta["val"], node.meta["val"][1]
     known = isinstance(x.size()[1], int)
     return known and 0 not in (*x.size(), *mean.size()) and mean.dtype in (torch.float32, torch.float64)
 
@@ -104,7 +104,7 @@ def _group_norm(graph: torch.fx.Graph, node: Node, mean: Node, rstd: Node) -> No
     ones = [1] * (1 + len(rest))
     mean, rstd = (emit(graph, aten.view.default, (each, [batch, groups, *ones]), {}, node) for each in (mean, rstd))
     new = _as_type(graph, x, mean.meta["val"].dtype, node)
-    new = emit(graph, aten.view.default, (new, [batch, groups, channels // groups, *rest]), {}, node)  # type: ignore[operator]
+    new = emit(graph, aten.view.default, (new, [batch, groups, channels // groups, *rest]), {}, node)
     new = emit(graph, aten.sub.Tensor, (new, mean), {}, node)
     new = emit(graph, aten.mul.Tensor, (new, rstd), {}, node)
     new = emit(graph, aten.view.default, (new, [batch, channels, *rest]), {}, node)

@@ -24,7 +24,7 @@ class CodeCache(Generic[Value]):
 
     def put(self, code: CodeType, value: Value) -> Value:
         key = id(code)
-        self._entries[key] = (weakref.ref(code, lambda gone: self._entries.pop(key, None)), value)  # type: ignore[arg-type,return-value]
+        self._entries[key] = (weakref.ref(code, lambda gone: self._entries.pop(key, None)), value)
         return value
 
     def __len__(self) -> int:

@@ -156,7 +156,7 @@ def class_digest(cls: type) -> str:
             annotations = each.__dict__.get("__annotations__")  # a descriptor, in classes whose instances have some
             _feed(digest.update, tuple(map(str, annotations)) if type(annotations) is dict else ())
             if isinstance(each, abc.ABCMeta):
-                registered = (weak() for weak in _abc._get_dump(each)[0])  # type: ignore[attr-defined]
+                registered = (weak() for weak in _abc._get_dump(each)[0])
                 _feed(digest.update, frozenset(_qualname(other) for other in registered if other is not None))
     return digest.hexdigest()[:24]
 
@@ -168,7 +168,7 @@ def is_registered(cls: type, abstract: type) -> bool:
     pending, seen = [abstract], {id(abstract)}
     while pending:
         each = pending.pop()
-        registered = (weak() for weak in _abc._get_dump(each)[0])  # type: ignore[attr-defined]
+        registered = (weak() for weak in _abc._get_dump(each)[0])
         for other in (*registered, *type.__subclasses__(each)):
             if id(other) in bases:
                 return True

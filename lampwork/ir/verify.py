@@ -152,8 +152,8 @@ def _verify_ref(ref: TensorRef, buffers: Mapping[str, Buffer], item: Any) -> Non
     values = (*ref.shape, *ref.strides, ref.offset, *buffer.shape, *buffer.strides)
     if buffer.kind == "input" or not all(isinstance(value, int) for value in values) or 0 in ref.shape:
         return  # an input's storage may extend beyond its own shape
-    last = ref.offset + sum((n - 1) * s for n, s in zip(ref.shape, ref.strides)) + 1  # type: ignore[operator]
-    end = sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides)) + 1  # type: ignore[operator]
+    last = ref.offset + sum((n - 1) * s for n, s in zip(ref.shape, ref.strides)) + 1
+    end = sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides)) + 1
     inside = last * ITEM_SIZE_BYTES[ref.dtype] <= end * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore[operator]
     _require(ref.offset >= 0 and inside, item, f"P5: view reaches beyond {ref.buffer}")  # type: ignore[operator]
 

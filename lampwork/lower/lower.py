@@ -135,7 +135,7 @@ class Lowering(Nests):
         mutates: list[str] = []
         if what.written:
             for key in what.written:
-                written = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)  # type: ignore[arg-type]
+                written = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
                 mutates += [value.ref.buffer for value in _tensors(written)]
         elif what.aliases:
             # A view without a rule: its copying form, for no buffer may share memory with another.
@@ -279,7 +279,7 @@ class Lowering(Nests):
         metas = (self.out,) if type(self.out) is TensorMeta else self.out
         return (
             bool(metas)
-            and all(meta is not None and 0 in meta.shape and meta.dtype in NATIVE for meta in metas)  # type: ignore[union-attr]
+            and all(meta is not None and 0 in meta.shape and meta.dtype in NATIVE for meta in metas)
             and not (what.is_view or what.written or what.aliases)
             and not _torch.draws_random_numbers(what.name)
             and not _torch.finds_sizes(what.name)

@@ -182,7 +182,7 @@ def _adaptive_avg_pool(lowering: Lowering, self: TensorValue, output_size: Any) 
         where = list(index[:spatial])
         for k in range(count):
             start, end = window(k, index[spatial + k])
-            if self.shape[spatial + k] % meta.shape[spatial + k]:  # type: ignore[operator]
+            if self.shape[spatial + k] % meta.shape[spatial + k]:
                 mask = ex.both(mask, _inside(add(index[rank + k], mul(add(end, mul(start, -1)), -1)), -(1 << 30), 0))
             where.append(add(start, index[rank + k]))
         return ex.cast(self.load(tuple(where), mask), dtype)
@@ -305,9 +305,9 @@ def _upsample_linear(
         if kept:
             ratio = 1.0
         elif align_corners:
-            ratio = (size - 1) / (wanted - 1) if wanted > 1 else 0.0  # type: ignore[operator]
+            ratio = (size - 1) / (wanted - 1) if wanted > 1 else 0.0
         else:
-            ratio = 1.0 / given[k] if given[k] is not None and given[k] > 0 else size / wanted  # type: ignore[operator]
+            ratio = 1.0 / given[k] if given[k] is not None and given[k] > 0 else size / wanted
 
         def source(index: IndexTuple, ratio: float = ratio) -> Expr:
             position = ex.cast(as_index(index[0]), dtype)
@@ -370,7 +370,7 @@ def _upsample_linear(
     # Eager's kernels nest volumes; images on a GPU, and on a CPU large ones, but for many channels that lie innermost.
     nests, wanted = lowering.numerics.nests_images, meta.shape[2:]
     in_lanes = nests == "large" and shape[1] > 3 and _is_channels_last(self)  # type: ignore[operator]
-    is_large = all(isinstance(n, int) for n in wanted) and sum(wanted) > 128  # type: ignore[arg-type]
+    is_large = all(isinstance(n, int) for n in wanted) and sum(wanted) > 128
     nested_image = spatial == 2 and (nests == "all" or is_large)
     body = nested if (spatial == 3 or nested_image) and not in_lanes else flat
     return lowering.compute(meta, body)

@@ -221,9 +221,9 @@ def _upsample_nearest(
     given += [None] * (len(inputs) - len(given))
     factors = []
     for size, wanted, scale in zip(inputs, outputs, given):
-        if nearest_source(size, wanted, scale, "exact" in lowering.origin.op) is None or wanted % size:  # type: ignore[operator]
+        if nearest_source(size, wanted, scale, "exact" in lowering.origin.op) is None or wanted % size:
             return NotImplemented
-        factors.append(wanted // size)  # type: ignore[operator]
+        factors.append(wanted // size)
     dtype = compute_dtype(lowering.out.dtype)
 
     def term(index: IndexTuple, place: tuple[Size, ...]) -> Expr:

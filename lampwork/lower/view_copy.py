@@ -39,7 +39,7 @@ for _name in (
 @rule("narrow_copy")
 def _narrow_copy(lowering: Lowering, self: TensorValue, dim: int, start: int, length: int) -> Any:
     dim %= len(self.shape)
-    first = start + self.shape[dim] if start < 0 else start  # type: ignore[operator]
+    first = start + self.shape[dim] if start < 0 else start
     return lowering.compute(
         lowering.out, lambda index: self.load((*index[:dim], add(index[dim], first), *index[dim + 1 :]))
     )

@@ -19,7 +19,7 @@ def mark(tensor: torch.Tensor, dim: int | Sequence[int], least: int | None, larg
         if (least is not None and size < least) or (largest is not None and size > largest):
             raise OptionError(f"dimension {axis} has size {size}, which is not between min={least} and max={largest}")
         marks[axis] = (least, largest)
-    tensor._lampwork_dynamic = marks  # type: ignore[attr-defined]
+    tensor._lampwork_dynamic = marks
 
 
 def unmark(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> None:
@@ -28,8 +28,8 @@ def unmark(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> None:
     marks = dict(getattr(tensor, "_lampwork_dynamic", None) or {})
     for axis in axes:
         marks.pop(axis, None)
-    tensor._lampwork_dynamic = marks  # type: ignore[attr-defined]
-    tensor._lampwork_static = {*(getattr(tensor, "_lampwork_static", None) or ()), *axes}  # type: ignore[attr-defined]
+    tensor._lampwork_dynamic = marks
+    tensor._lampwork_static = {*(getattr(tensor, "_lampwork_static", None) or ()), *axes}
 
 
 def _dimensions(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> list[int]:

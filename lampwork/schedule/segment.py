@@ -271,7 +271,7 @@ def _nest_bytes(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:
 
 def _numel(shape: Sequence[Size]) -> int:
     """Elements of a shape, about."""
-    return estimate(prod(shape))  # type: ignore[arg-type]  # sizes multiply like the numbers that they mostly are
+    return estimate(prod(shape))  # sizes multiply like the numbers that they mostly are
 
 
 # -- Content ----------------------------------------------------------------------------------------------------------

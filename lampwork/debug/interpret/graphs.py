@@ -79,7 +79,7 @@ class GraphRun:
     def call(self, node: Node) -> Any:
         if self.wide and node.target in _BITS:
             raise NotWide(str(node.target))
-        result = node.target(*self.load(node.args), **{key: self.load(each) for key, each in node.kwargs.items()})  # type: ignore[operator]
+        result = node.target(*self.load(node.args), **{key: self.load(each) for key, each in node.kwargs.items()})
         if node.target in _KEEP_OFFSET:
             result = _at_start(result)
         fakes = node.meta.get("val")
@@ -157,7 +157,7 @@ def snapshot(graph: torch.fx.Graph) -> torch.fx.Graph:
     copied: dict[Node, Node] = {}
     for node in graph.nodes:
         if node.op == "call_function":  # of which `node_copy` warns where sizes vary
-            args, kwargs = map_arg((node.args, node.kwargs), copied.__getitem__)  # type: ignore[misc]
+            args, kwargs = map_arg((node.args, node.kwargs), copied.__getitem__)
             copied[node] = _torch.append_node(made, node.name, node.target, args, kwargs)
         else:
             copied[node] = made.node_copy(node, copied.__getitem__)

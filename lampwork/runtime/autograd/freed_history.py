@@ -38,7 +38,7 @@ class Spent(torch.autograd.Function):
 def spent(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` as one that requires grad; `backward()` on it raises as eager's does."""
     with torch.enable_grad():
-        return Spent.apply(torch.empty(0, requires_grad=True), tensor, False)  # type: ignore[no-any-return]
+        return Spent.apply(torch.empty(0, requires_grad=True), tensor, False)
 
 
 def spend(tensor: torch.Tensor) -> None:

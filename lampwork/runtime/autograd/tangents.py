@@ -51,4 +51,4 @@ def _both(device: str) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.inference_mode(False), torch.no_grad(), _torch.below_autograd():
         made = tuple(torch.full((), each, device=device) for each in (False, True))
     backend_of(device).launching.settle(device)  # any stream may read them
-    return made  # type: ignore[return-value]
+    return made

@@ -24,7 +24,7 @@ class Lender:
             if memory is None:
                 memory = _torch.lent(storage.data_ptr(), storage.nbytes(), tensor.device)
                 self._storages[storage.data_ptr()] = memory
-            lent = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(  # type: ignore[call-overload]
+            lent = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
                 memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
             )
         self._lent[id(tensor)] = (tensor, lent)

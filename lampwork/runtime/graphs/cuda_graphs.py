@@ -426,7 +426,7 @@ class _Capture:
     def alias(self, made: torch.Tensor) -> torch.Tensor:
         """A fresh tensor over the memory of `made`, with no tie to autograd; in the caller's inference mode."""
         empty = torch.empty(0, dtype=made.dtype, device=made.device)
-        return empty.set_(self._whole[id(made)], made.storage_offset(), made.shape, made.stride())  # type: ignore
+        return empty.set_(self._whole[id(made)], made.storage_offset(), made.shape, made.stride())
 
 
 def copier() -> Callable[[torch.Tensor], torch.Tensor]:
@@ -437,7 +437,7 @@ def copier() -> Callable[[torch.Tensor], torch.Tensor]:
         address = made.untyped_storage().data_ptr()
         base = copies.get(address)
         if base is None:
-            whole = torch.empty(0, dtype=torch.uint8, device=made.device).set_(made.untyped_storage())  # type: ignore
+            whole = torch.empty(0, dtype=torch.uint8, device=made.device).set_(made.untyped_storage())
             base = copies[address] = whole.clone()
         empty = torch.empty(0, dtype=made.dtype, device=made.device)
         return empty.set_(base.untyped_storage(), made.storage_offset(), made.shape, made.stride())

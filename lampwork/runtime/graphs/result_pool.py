@@ -87,7 +87,7 @@ class Outside:
             made = found[index].conj() if found[index].is_conj() else found[index]
             if whole is None:
                 empty = torch.empty(0, dtype=memory.dtype, device=memory.device)
-                whole = empty.set_(made.untyped_storage(), 0, memory.shape, memory.stride())  # type: ignore[call-overload]
+                whole = empty.set_(made.untyped_storage(), 0, memory.shape, memory.stride())
                 memory.copy_(whole)
             # Never through `memory.untyped_storage()`: that Python object would be one more owner.
             found[index] = view(memory, made.dtype, made.shape, made.stride(), made.storage_offset())

@@ -295,7 +295,7 @@ def builtin_length(value: Any) -> int:
     """`len(value)` by the builtin container's own method."""
     for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType):
         if issubclass(type(value), kind):
-            return kind.__len__(value)  # type: ignore[attr-defined]
+            return kind.__len__(value)
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
 

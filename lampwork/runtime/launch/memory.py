@@ -85,7 +85,7 @@ class ResultMemory:
             tensor, pointer, capacity = keeper
             if _torch.storage_use_count_at(pointer) == 1:
                 if capacity >= size_bytes:
-                    result = torch.empty(0, dtype=dtype).set_(tensor, 0, shape, strides)  # type: ignore[call-overload]
+                    result = torch.empty(0, dtype=dtype).set_(tensor, 0, shape, strides)
                     kept.append(keeper)
                     if self._settling:
                         self._settle()
@@ -95,7 +95,7 @@ class ResultMemory:
             kept.append(keeper)
         idle = self._idle_elsewhere(size_bytes, dtype) if len(kept) < KEPT_PER_RESULT else None
         if idle is not None:
-            result = torch.empty(0, dtype=dtype).set_(idle[0], 0, shape, strides)  # type: ignore[call-overload]
+            result = torch.empty(0, dtype=dtype).set_(idle[0], 0, shape, strides)
             self._keep(kept, idle)
             return result
         if (
@@ -108,7 +108,7 @@ class ResultMemory:
         # storage as well, and who else holds that object could not be told.
         with torch.inference_mode(False):
             flat = torch.empty(size_bytes // dtype.itemsize, dtype=dtype)
-        result = torch.empty(0, dtype=dtype).set_(flat, 0, shape, strides)  # type: ignore[call-overload]
+        result = torch.empty(0, dtype=dtype).set_(flat, 0, shape, strides)
         self._keep(kept, (flat, _torch.storage_address(flat), size_bytes))  # now that its memory has a second owner
         return result
 

@@ -83,7 +83,7 @@ class OldGradients:
         gradients there, but it may ask whether they are."""
         with torch.inference_mode(False), torch.no_grad():
             for target, test in zip(targets, self._tests, strict=True):
-                empty = torch.empty_strided(  # type: ignore[call-overload]
+                empty = torch.empty_strided(
                     test.shape, test.strides, dtype=getattr(torch, test.dtype), device=test.device
                 )
                 target.grad = empty.zero_()

@@ -138,7 +138,7 @@ def _filled(numel: int, dtype: str) -> torch.Tensor:
 
 def _operand(value: Any) -> Any:
     if isinstance(value, TensorRef):
-        return _filled(_span(value), value.dtype).as_strided(value.shape, value.strides)  # type: ignore[arg-type]
+        return _filled(_span(value), value.dtype).as_strided(value.shape, value.strides)
     return value
 
 
@@ -157,18 +157,18 @@ def _shared_memory(alternatives: Sequence[Alternative]) -> dict[str, torch.Tenso
         for call, result in zip(alternative.calls, alternative.results):
             for ref in (*call.args, *(value for _, value in call.kwargs), result):
                 if isinstance(ref, TensorRef):
-                    need(ref.buffer, ref.offset + _span(ref), ref.dtype)  # type: ignore[operator]
+                    need(ref.buffer, ref.offset + _span(ref), ref.dtype)
     return {name: _filled(numel, dtype) for name, (numel, dtype) in needed.items()}
 
 
 def _view(value: Any, memory: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, TensorRef):
-        return memory[value.buffer].as_strided(value.shape, value.strides, value.offset)  # type: ignore[arg-type]
+        return memory[value.buffer].as_strided(value.shape, value.strides, value.offset)
     return value
 
 
 def _span(ref: TensorRef) -> int:
-    return 1 + sum((extent - 1) * stride for extent, stride in zip(ref.shape, ref.strides))  # type: ignore[operator,misc,return-value]
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(ref.shape, ref.strides))  # type: ignore[return-value]
 
 
 def _repeated(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, int]:

@@ -20,4 +20,4 @@ def many_of_one(number: torch.Tensor) -> torch.Tensor:
     count = number.item()
     if count < 0:
         raise SizeNotAssumed(f"a number that is used as a size is {count}")
-    return torch.empty(1, dtype=torch.bool, device=number.device).expand(count)  # type: ignore[arg-type]
+    return torch.empty(1, dtype=torch.bool, device=number.device).expand(count)
