@@ -342,17 +342,21 @@ def _outcome_of(stop: GraphBreak) -> RunEagerly:
 
 
 def _broken_artifact(function: Callable, stop: GraphBreak, seconds: dict[str, float]) -> Artifact:
-    outcome = _outcome_of(stop)
-    guards = stop.guards or ()
-    region = Region(getattr(function, "__qualname__", type(function).__qualname__), None, (), guards, (), (), outcome)
-    return _eager_artifact(region, outcome, seconds)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return _artifact_without_program(name, stop.guards or (), {}, _outcome_of(stop), seconds)
 
 
 def _eager_artifact(region: Region, outcome: RunEagerly, seconds: dict[str, float]) -> Artifact:
     """An entry that runs eagerly while the region's guards hold, so that the call is not captured again and again."""
+    return _artifact_without_program(region.name, _guards(region), dict(region.code_digests), outcome, seconds)
+
+
+def _artifact_without_program(
+    name: str, guards: tuple[Guard, ...], code_digests: dict[str, str], outcome: RunEagerly, seconds: dict[str, float]
+) -> Artifact:
     return Artifact(
-        name=region.name,
-        guards=_guards(region),
+        name=name,
+        guards=guards,
         inputs=(),
         objects=(),
         effects=(),
@@ -360,7 +364,7 @@ def _eager_artifact(region: Region, outcome: RunEagerly, seconds: dict[str, floa
         program=Program((), {}, {}, (), (), ()),
         native=NativeCode(b"", (), (), (), ()),
         host_source="",
-        code_digests=dict(region.code_digests),
+        code_digests=code_digests,
         versions=versions(),
         compile_seconds=seconds,
     )

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from lampwork._torch.tensor_impl import storage_address, tensor_layout
 
+T = TypeVar("T", bound=torch.Tensor)
+
 
 def tensor_without_memory(
-    cls: type,
+    cls: type[T],
     shape: tuple,
     strides: tuple | None,
     dtype: torch.dtype,
     device: torch.device,
     requires_grad: bool = False,
-    offset: Any = None,
-) -> torch.Tensor:
+    offset: int | None = None,
+) -> T:
     """A tensor of subclass `cls` on `device` whose storage has a size but no memory (`Tensor._make_wrapper_subclass`).
 
     Sizes, strides and `offset` may be `torch.SymInt`. Costs 2 us. Kernels must never run on it; views of it are exact,
     because view kernels only compute metadata.
     """
-    made = torch.Tensor._make_wrapper_subclass(
+    made: Any = torch.Tensor._make_wrapper_subclass(
         cls, shape, strides, offset, None, dtype, torch.strided, device, False, requires_grad
     )
     for size in shape if strides is None else (*shape, *strides):
@@ -73,7 +75,7 @@ def copy_lazy_bits(source: torch.Tensor, target: torch.Tensor) -> None:
         torch._C._set_neg(target, True)
 
 
-def zeros_without_memory(cls: type, shape: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def zeros_without_memory(cls: type[T], shape: tuple, dtype: torch.dtype, device: torch.device) -> T:
     """As `tensor_without_memory`, known to hold zeros: PyTorch computes with it as with its own zero tensors."""
     return torch.Tensor._make_wrapper_subclass(
         cls, shape, None, None, None, dtype, torch.strided, device, False, False,
@@ -81,7 +83,7 @@ def zeros_without_memory(cls: type, shape: tuple, dtype: torch.dtype, device: to
     )  # fmt: skip
 
 
-def as_subclass(cls: type, tensor: torch.Tensor, requires_grad: bool = False) -> Any:
+def as_subclass(cls: type[T], tensor: torch.Tensor, requires_grad: bool = False) -> T:
     """`tensor`'s metadata and storage as a new object of subclass `cls`, with no history (`Tensor._make_subclass`)."""
     return torch.Tensor._make_subclass(cls, tensor, requires_grad)
 

@@ -51,6 +51,7 @@ class Fake(torch.Tensor):
     lampwork_storage the storage it lies in, where that is not its own: fakes of symbolic sizes cannot be views
     lampwork_history it stands for what a tensor from outside was computed from
     lampwork_edge    the node of its history that its gradient arrives at, for tensors from outside that are no leaves
+    lampwork_placeholder  of a fake of an input: its node, whatever the program writes to it later
     """
 
     __torch_function__ = _torch.no_torch_function
@@ -61,6 +62,7 @@ class Fake(torch.Tensor):
     lampwork_storage: Any = None
     lampwork_history: bool = False
     lampwork_edge: Any = None
+    lampwork_placeholder: torch.fx.Node
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         if _torch.is_recording():  # by the program: our own messages use `describe`

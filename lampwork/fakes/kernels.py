@@ -324,7 +324,7 @@ def _seen(sizes: Any) -> tuple[int, ...]:
     return found
 
 
-def _hint(size: torch.SymInt, unknown: Any) -> Any:
+def _hint(size: Any, unknown: Any) -> Any:
     """`size` in the call that is captured; `unknown` where contents decide."""
     node = size.node
     return unknown if node.sizes.by_contents(node.value) else node.hint

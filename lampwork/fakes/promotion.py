@@ -59,7 +59,9 @@ def promoted(operands: Sequence[Any]) -> torch.dtype:
         else:
             dtype = scalar_dtype(operand)
             number_type = dtype if number_type is None else torch.promote_types(number_type, dtype)
-    return _combine(_combine(tensor_type, zero_type), number_type)
+    found = _combine(_combine(tensor_type, zero_type), number_type)
+    assert found is not None, "no operands"
+    return found
 
 
 def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:

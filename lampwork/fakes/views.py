@@ -92,7 +92,7 @@ def concrete(value: Any) -> Any:
         return kind([concrete(each) for each in value])
     if kind is dict:
         return {key: concrete(each) for key, each in value.items()}
-    if isinstance(value, torch.Tensor) and has_symbols(value):
+    if isinstance(value, Fake) and has_symbols(value):
         shape, strides = tuple(map(int, value.size())), tuple(map(int, value.stride()))
         return strided(value, Layout(shape, strides, int(value.storage_offset())))
     return value

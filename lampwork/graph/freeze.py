@@ -155,7 +155,7 @@ class Freezer:
             at, other = residual
         activation = self.only_user(at)
         fused = activation_of(activation, of_numbers=True) if activation is not None else None
-        if fused is not None and (residual is None or fused[0] == "relu"):
+        if activation is not None and fused is not None and (residual is None or fused[0] == "relu"):
             at = activation
         else:
             fused = None

@@ -414,9 +414,9 @@ def _backward(
     for index in optional:
         node = joined.tangents[index]
         value = node.meta["val"]
-        made = _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, value.device)
-        flag = on_device(graph, given[index], value.device, node)
-        copies[node] = place(graph, _torch.if_given(), (copies[node], flag), {}, made, node)
+        fake = _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, value.device)
+        where = on_device(graph, given[index], value.device, node)
+        copies[node] = place(graph, _torch.if_given(), (copies[node], where), {}, fake, node)
     needed = joined.needed()
     for node in joined.nodes:
         if node in needed:

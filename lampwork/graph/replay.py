@@ -149,7 +149,7 @@ class _Writer(_Calls):
             if is_random(node):
                 self.unrepeatable = f"it draws random numbers ({node.target})"
             for position in operator(node.target).written:
-                written = node.args[position] if type(position) is int else node.kwargs.get(position)
+                written = node.args[position] if isinstance(position, int) else node.kwargs.get(position)
                 for each in written if isinstance(written, (list, tuple)) else (written,):
                     if isinstance(each, Node) and _torch.storage_key(each.meta["val"]) in outside:
                         self.unrepeatable = "it writes to tensors from outside"

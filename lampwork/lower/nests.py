@@ -116,7 +116,7 @@ class Nests:
         self.known: dict[str, Known] = {}
         #: How many indices rules have named themselves.
         self.symbol_count = 0
-        self.node: Node = None
+        self.node: Node
         self.origin = Origin("", "")
         self.out: Any = None
 

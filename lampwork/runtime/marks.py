@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ def mark(tensor: torch.Tensor, dim: int | Sequence[int], least: int | None, larg
         if (least is not None and size < least) or (largest is not None and size > largest):
             raise OptionError(f"dimension {axis} has size {size}, which is not between min={least} and max={largest}")
         marks[axis] = (least, largest)
-    tensor._lampwork_dynamic = marks
+    _note(tensor, marks)
 
 
 def unmark(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> None:
@@ -28,8 +29,13 @@ def unmark(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> None:
     marks = dict(getattr(tensor, "_lampwork_dynamic", None) or {})
     for axis in axes:
         marks.pop(axis, None)
-    tensor._lampwork_dynamic = marks
-    tensor._lampwork_static = {*(getattr(tensor, "_lampwork_static", None) or ()), *axes}
+    _note(tensor, marks, {*(getattr(tensor, "_lampwork_static", None) or ()), *axes})
+
+
+def _note(tensor: Any, dynamic: dict[int, tuple[int | None, int | None]], static: set[int] | None = None) -> None:
+    tensor._lampwork_dynamic = dynamic
+    if static is not None:
+        tensor._lampwork_static = static
 
 
 def _dimensions(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> list[int]:

@@ -82,7 +82,7 @@ class GraphRun:
         result = node.target(*self.load(node.args), **{key: self.load(each) for key, each in node.kwargs.items()})
         if node.target in _KEEP_OFFSET:
             result = _at_start(result)
-        fakes = node.meta.get("val")
+        fakes: Any = node.meta.get("val")
         pairs = zip(fakes, result) if isinstance(result, (list, tuple)) else [(fakes, result)]
         for fake, value in pairs:
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):

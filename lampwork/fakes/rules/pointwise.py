@@ -41,7 +41,7 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype
     """
     tensors = [each for each in operands if isinstance(each, torch.Tensor)]
     first = tensors[0]
-    shape = first.size()
+    shape: tuple[int, ...] = first.size()
     if len(tensors) > 1:
         plain = _plain_layout(tensors)
         if plain is not None:

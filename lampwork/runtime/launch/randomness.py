@@ -46,7 +46,7 @@ def draw_key(numels: Sequence[int], *, out: torch.Tensor) -> torch.Tensor:
     if _torch.is_cuda_capturing():
         draws = getattr(_capture, "draws", None)
         return out.random_() if draws is None else out.copy_(draws.place(out, numels))
-    return out.fill_(_next_key(out.device.index, numels))
+    return out.fill_(_next_key(out, numels))
 
 
 def generator_states(device: str) -> tuple[torch.Tensor, ...]:
@@ -82,7 +82,7 @@ class CapturedDraws:
     def before_replay(self) -> None:
         """Draws new keys, on the current stream."""
         for key, numels in self._places:
-            key.fill_(_next_key(key.device.index, numels))
+            key.fill_(_next_key(key, numels))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -100,7 +100,9 @@ def captured_draws(memory: torch.Tensor) -> Iterator[CapturedDraws]:
         _capture.draws = outer
 
 
-def _next_key(device: int, numels: Sequence[int]) -> int:
+def _next_key(key: torch.Tensor, numels: Sequence[int]) -> int:
+    """The next key of the device where `key` is."""
+    device = key.get_device()
     generator = torch.cuda.default_generators[device]
     blocks = resident_blocks(device)
     with _lock:  # calls of ATen in other threads take the generator's own lock, which Python cannot
