@@ -101,6 +101,8 @@ from lampwork._torch.tensor_impl import (
 )
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload as Overload
+
     from lampwork._torch.autograd import (
         FORWARD_DERIVATIVES,
         REFUSE_SAVED_HOOKS,

@@ -21,11 +21,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lampwork.benchmark import cells, plan, processes
 from lampwork.benchmark.cases import why_unknown
 from lampwork.benchmark.columns import is_ours
+from lampwork.benchmark.record import Found
 
 OURS = ("lampwork", "freeze")
 NAMES = {"eager": "eager", "peer": "torch.compile", "lampwork": "lampwork", "freeze": "lampwork freeze"}
@@ -165,9 +166,9 @@ def measure_all(
     settings: Settings,
     show: Callable[[str, str, str], None] = lambda model, column, step: None,
     finished: Callable[[int], None] = lambda cells: None,
-) -> dict[str, Any]:
+) -> Found:
     """Everything that `settings` asks for. `show(model, column, step)` says what runs, `finished(n)` counts cells."""
-    results: dict[str, Any] = {
+    results: Found = {
         "settings": asdict(settings),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "environment": None,
@@ -183,7 +184,7 @@ def measure_all(
         finished(1)
         for model in settings.models:
             model_cells = _Cells(settings, root, model, show)
-            found: dict[str, Any] = {"columns": {name: {} for name in settings.columns}}
+            found: Found = {"columns": {name: {} for name in settings.columns}}
             if settings.start:
                 for column in settings.columns:
                     found["columns"][column].update(model_cells.starts(column))
@@ -201,13 +202,13 @@ def measure_all(
     return results
 
 
-def accepted(results: dict[str, Any]) -> bool:
+def accepted(results: Found) -> bool:
     """Whether every lampwork column of every model ran and gave accepted numbers, in each grad mode that was tried."""
     models = [found["columns"] for found in results["models"].values()]
     return all(judge(columns[name])[0] for columns in models for name in OURS if name in columns)
 
 
-def judge(column: dict[str, Any]) -> tuple[bool, str]:
+def judge(column: Found) -> tuple[bool, str]:
     """Whether one measured column is right, and what was wrong first."""
     if "error" in column:
         return False, column["error"]
@@ -222,9 +223,9 @@ def judge(column: dict[str, Any]) -> tuple[bool, str]:
     return True, ""
 
 
-def verdicts(column: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def verdicts(column: Found) -> list[tuple[str, Found]]:
     """Each comparison that was made for a column, with its name."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[tuple[str, Found]] = []
     found += [(key, column[key]) for key in ("verified", "verified_again") if key in column]
     for mode in ("no_grad", "inference_mode"):
         if "verified" in column.get(mode, {}):
@@ -244,16 +245,16 @@ class _Cells:
     def clean(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def overhead(self) -> dict[str, Any]:
+    def overhead(self) -> Found:
         return self._every_column("overhead")
 
-    def steady(self) -> dict[str, Any]:
+    def steady(self) -> Found:
         return self._every_column("steady")
 
-    def starts(self, column: str) -> dict[str, Any]:
+    def starts(self, column: str) -> Found:
         """Cold and warm starts of one column: medians over the repeats, all samples beside them."""
-        cold: list[dict[str, Any]] = []
-        warm: list[dict[str, Any]] = []
+        cold: list[Found] = []
+        warm: list[Found] = []
         for repeat in range(self.settings.repeats):
             cache = self.folder / f"{column}-{repeat}"
             cold.append(self._work("start", (column,), {column: cache}, f"cold start {repeat + 1}"))
@@ -271,12 +272,12 @@ class _Cells:
             "warm": warm,
         }
 
-    def _every_column(self, kind: str) -> dict[str, Any]:
+    def _every_column(self, kind: str) -> Found:
         """A job of all columns."""
         caches = {column: self.folder / f"{column}-0" for column in self.settings.columns}
         return cells.without_culprits(self.settings.columns, lambda columns: self._work(kind, columns, caches, ""))
 
-    def _work(self, kind: str, columns: tuple[str, ...], caches: dict[str, Path], step: str) -> dict[str, Any]:
+    def _work(self, kind: str, columns: tuple[str, ...], caches: dict[str, Path], step: str) -> Found:
         """Run one process; what `result_of` tells of it."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         job = cells.write_job(folder, self.settings, kind, self.model, self.settings.size, columns)
@@ -320,6 +321,6 @@ class _Cells:
         return processes.how(code)
 
 
-def _start_seconds(sample: dict[str, Any], column: str) -> float:
+def _start_seconds(sample: Found, column: str) -> float:
     """From the program's first touch of the compiler to the first result: our import, the compile and the call."""
     return sample["first_call_seconds"] + (sample["import_seconds"] if is_ours(column) else 0.0)

@@ -31,10 +31,11 @@ from lampwork.benchmark.columns import (
     tiny,
 )
 from lampwork.benchmark.job import Job
+from lampwork.benchmark.record import Found
 from lampwork.verdict import verify
 
 
-def run_start(job: Job[Settings]) -> dict[str, Any]:
+def run_start(job: Job[Settings]) -> Found:
     """Seconds from the call of the compiler to the first result, and peak memory of the calls after it.
 
     The model is built before. Whatever the compiler imports, reads or starts on the way is counted.
@@ -62,7 +63,7 @@ def run_start(job: Job[Settings]) -> dict[str, Any]:
         for _ in range(3):
             compiled(*workload.args, **workload.kwargs)
         resident_after, peak = measure.resident_mib()
-    counts: dict[str, Any] = {}
+    counts: Found = {}
     if column in OURS:
         with reporting(counts, "stats_error"):
             counts["stats"] = stats_of(compiled)
@@ -86,7 +87,7 @@ def run_start(job: Job[Settings]) -> dict[str, Any]:
     }
 
 
-def run_steady(job: Job[Settings]) -> dict[str, Any]:
+def run_steady(job: Job[Settings]) -> Found:
     """Errors, counts and interleaved times of every column that compiles; a column that raises is reported."""
     from lampwork.benchmark import share  # which loads parts of lampwork that a start pays for
 
@@ -94,8 +95,8 @@ def run_steady(job: Job[Settings]) -> dict[str, Any]:
     dtype = getattr(torch, job.settings.dtype)
     workload = zoo.build(job.model, device=job.settings.device, dtype=dtype, size=job.size)
     args, kwargs = workload.args, workload.kwargs
-    columns: dict[str, dict[str, Any]] = {name: {} for name in job.columns}
-    compiled: dict[str, Callable[..., Any]] = {}
+    columns: dict[str, Found] = {name: {} for name in job.columns}
+    compiled: dict[str, Callable] = {}
     with grad_mode(job.settings.grad_mode):
         job.say("eager", "float64 reference")
         reference, _ = verify.reference_outputs(workload, ("float64",))
@@ -153,9 +154,9 @@ def run_steady(job: Job[Settings]) -> dict[str, Any]:
     }
 
 
-def check_mode(job: Job[Settings], column: str, mode: str, workload: Any, reference: Any) -> dict[str, Any]:
+def check_mode(job: Job[Settings], column: str, mode: str, workload: Any, reference: Any) -> Found:
     """The column compiled anew and judged under another grad mode: verdict and counts."""
-    found: dict[str, Any] = {}
+    found: Found = {}
     with reporting(found), grad_mode(mode):
         expected = workload.function(*workload.args, **workload.kwargs)
         function = compile_by(column, workload.function, job.settings, job.settings.mode)
@@ -165,11 +166,11 @@ def check_mode(job: Job[Settings], column: str, mode: str, workload: Any, refere
     return found
 
 
-def run_overhead(job: Job[Settings]) -> dict[str, Any]:
+def run_overhead(job: Job[Settings]) -> Found:
     """Median microseconds of a call that computes almost nothing, and of its guards."""
     x = torch.arange(8, dtype=getattr(torch, job.settings.dtype))
     workload = zoo.Workload("tiny", tiny, (x,))
-    columns: dict[str, dict[str, Any]] = {name: {} for name in job.columns}
+    columns: dict[str, Found] = {name: {} for name in job.columns}
     with grad_mode(job.settings.grad_mode):
         by_column = lambda column, function: compile_by(column, function, job.settings, job.settings.mode)
         compiled = compile_tiny(job, columns, x, by_column)
@@ -187,4 +188,4 @@ def run_overhead(job: Job[Settings]) -> dict[str, Any]:
     return {"columns": columns}
 
 
-JOBS: dict[str, Callable[[Job], dict[str, Any]]] = {"start": run_start, "steady": run_steady, "overhead": run_overhead}
+JOBS: dict[str, Callable[[Job], Found]] = {"start": run_start, "steady": run_steady, "overhead": run_overhead}

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from lampwork.benchmark.cases import CLASSES
 from lampwork.benchmark.cells import Cells
 from lampwork.benchmark.plan import Plan
 from lampwork.benchmark.processes import ForkServer
-from lampwork.benchmark.record import ROOT, Record, source_digest
+from lampwork.benchmark.record import ROOT, Found, Record, source_digest
 
 OUT_OF_TIME = 3  # the exit status of a run that stopped at its budget
 
@@ -27,8 +26,8 @@ OUT_OF_TIME = 3  # the exit status of a run that stopped at its budget
 def carry_out(
     plan: Plan,
     arguments: argparse.Namespace,
-    text: Callable[[dict[str, Any]], str],
-    accepted: Callable[[dict[str, Any]], bool],
+    text: Callable[[Found], str],
+    accepted: Callable[[Found], bool],
 ) -> int:
     """Measure, print the tables (`text`); 0 if lampwork's numbers were `accepted`, 1 if not, 2 if misused, 3 if out of
     time. `arguments` say where the record is and how long it may take."""
@@ -100,7 +99,7 @@ def measure_all(plan: Plan, record: Record, deadline: float | None) -> list[str]
     return list(left)
 
 
-def brief(found: dict[str, Any], part: str) -> str:
+def brief(found: Found, part: str) -> str:
     """A part's result in a few words, for the line that is printed when it is done."""
     if "error" in found:
         return found["error"][:300]
@@ -117,16 +116,16 @@ def brief(found: dict[str, Any], part: str) -> str:
     return ", ".join(words)
 
 
-def assemble(plan: Plan, record: Record) -> dict[str, Any]:
+def assemble(plan: Plan, record: Record) -> Found:
     """All that is known of the plan's cases: the plan, the machine, and by case what was found for each column."""
-    models: dict[str, Any] = {}
+    models: Found = {}
     environment = None
     for case in plan.cases:
         steady = record.get(case.name, "steady")
         starts = {column: record.get(case.name, "start", column) for column in plan.started}
         if not steady and not any(starts.values()):
             continue
-        columns: dict[str, Any] = {column: dict(steady.get("columns", {}).get(column, {})) for column in plan.columns}
+        columns: Found = {column: dict(steady.get("columns", {}).get(column, {})) for column in plan.columns}
         for column, found in starts.items():
             if "error" in found:
                 columns[column]["start_error"] = found["error"]

@@ -9,13 +9,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from lampwork.benchmark.cases import Case
 from lampwork.benchmark.columns import is_ours
 from lampwork.benchmark.job import Job
 from lampwork.benchmark.plan import Plan, Settings
 from lampwork.benchmark.processes import TIMED_OUT, ForkServer
+from lampwork.benchmark.record import Found
 
 SCRIPT = str(Path(__file__).with_name("job.py"))
 
@@ -31,10 +31,10 @@ class Cells:
         self.deadline = time.monotonic() + self.limit
         self.out_of_time = False
 
-    def start(self, column: str) -> dict[str, Any]:
+    def start(self, column: str) -> Found:
         """Cold and warm starts of one column: medians over the repeats, all samples beside them."""
-        cold: list[dict[str, Any]] = []
-        warm: list[dict[str, Any]] = []
+        cold: list[Found] = []
+        warm: list[Found] = []
         for repeat in range(self.plan.repeats):
             cache = self.folder / f"{column.replace(':', '-')}-{repeat}"
             for samples in (cold, warm) if column != "eager" else (warm,):  # nothing of eager's is kept
@@ -52,7 +52,7 @@ class Cells:
             "warm": warm,
         }
 
-    def every_column(self, kind: str) -> dict[str, Any]:
+    def every_column(self, kind: str) -> Found:
         """A part with all columns."""
         ours, peer = (self.folder / f"{self._first(name)}-0" for name in ("lampwork", "peer"))
         work = lambda columns: self._work(kind, columns, ours, peer)
@@ -61,7 +61,7 @@ class Cells:
     def _first(self, kind: str) -> str:
         return next((each for each in self.plan.columns if each.startswith(kind)), kind).replace(":", "-")
 
-    def _work(self, kind: str, columns: tuple[str, ...], ours: Path, peer: Path) -> dict[str, Any]:
+    def _work(self, kind: str, columns: tuple[str, ...], ours: Path, peer: Path) -> Found:
         """Run one process; what `result_of` tells of it."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         path = write_job(folder, self.plan, kind, self.case.model, self.case.size, columns)
@@ -74,12 +74,12 @@ class Cells:
 
 def without_culprits(
     columns: tuple[str, ...],
-    work: Callable[[tuple[str, ...]], dict[str, Any]],
+    work: Callable[[tuple[str, ...]], Found],
     out_of_time: Callable[[], bool] = lambda: False,
-) -> dict[str, Any]:
+) -> Found:
     """`work(columns)`. A column that takes the process down is left out of a second and third try."""
     left = list(columns)
-    lost: dict[str, dict[str, Any]] = {}
+    lost: dict[str, Found] = {}
     while True:
         found = work(tuple(left))
         culprit = found.get("culprit")
@@ -101,7 +101,7 @@ def write_job(folder: Path, settings: Settings, kind: str, model: str, size: str
     return folder / "job.json"
 
 
-def result_of(folder: Path, ended: str, columns: tuple[str, ...]) -> dict[str, Any]:
+def result_of(folder: Path, ended: str, columns: tuple[str, ...]) -> Found:
     """What a process found, or `error` with how it ended and `culprit`, the column it was at."""
     try:
         return json.loads((folder / "result.json").read_text())
@@ -138,6 +138,6 @@ def cache_folders(ours: Path, peer: Path, temporary: Path) -> dict[str, str]:
     }
 
 
-def start_seconds(sample: dict[str, Any], column: str) -> float:
+def start_seconds(sample: Found, column: str) -> float:
     """From the program's first touch of the compiler to the first result: our import, the compile and the call."""
     return sample["call_seconds"][0] + (sample["import_seconds"] if is_ours(column) else 0.0)

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lampwork.benchmark.record import Found
+
 if TYPE_CHECKING:
     from lampwork.benchmark.job import Job
     from lampwork.benchmark.plan import Settings
@@ -38,7 +40,7 @@ def grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
 
 
 @contextlib.contextmanager
-def reporting(found: dict[str, Any], key: str = "error") -> Any:
+def reporting(found: Found, key: str = "error") -> Any:
     """Turn an exception of the block into an entry of `found`: the last line, and the traceback beside it."""
     try:
         yield
@@ -53,15 +55,15 @@ def tiny(x: Any) -> Any:
 
 
 def compile_tiny(
-    job: Job[Any], columns: dict[str, dict[str, Any]], x: Any, compile_column: Callable[..., Any], calls: int = 1
-) -> dict[str, Callable[..., Any]]:
+    job: Job[Any], columns: dict[str, Found], x: Any, compile_column: Callable, calls: int = 1
+) -> dict[str, Callable]:
     """`tiny` as each column of the job runs it, right in its first `calls` calls.
 
     A column that fails is left out; `columns` says why.
     """
     import torch
 
-    compiled: dict[str, Callable[..., Any]] = {}
+    compiled: dict[str, Callable] = {}
     for column in job.columns:
         job.say(column, "compiling")
         with reporting(columns[column]):
@@ -74,7 +76,7 @@ def compile_tiny(
     return compiled
 
 
-def stats_of(function: Callable[..., Any]) -> dict[str, Any] | None:
+def stats_of(function: Callable) -> Found | None:
     """`lampwork.stats` as JSON; None where there is none."""
     stats = getattr(importlib.import_module("lampwork"), "stats", None)
     return None if stats is None else plain(stats(function))
@@ -91,7 +93,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def guard_time_us(column: str, function: Callable[..., Any], workload: Any) -> float | None:
+def guard_time_us(column: str, function: Callable, workload: Any) -> float | None:
     """Microseconds of one check of the entry's guards; None where the compiler does not let that be measured."""
     from lampwork import _torch
     from lampwork.benchmark import measure
@@ -106,7 +108,7 @@ def guard_time_us(column: str, function: Callable[..., Any], workload: Any) -> f
     return timing["check"].median_ms * 1e3
 
 
-def own_guard_check(function: Callable[..., Any], workload: Any) -> Callable[[], bool] | None:
+def own_guard_check(function: Callable, workload: Any) -> Callable[[], bool] | None:
     """The check that opens the entry which serves this call, as a call runs it; None if no entry does."""
     entry = serving_entry(function, workload)
     if entry is None:
@@ -117,7 +119,7 @@ def own_guard_check(function: Callable[..., Any], workload: Any) -> Callable[[],
     return lambda: entry.holds(original, args, kwargs)
 
 
-def serving_entry(function: Callable[..., Any], workload: Any) -> Any:
+def serving_entry(function: Callable, workload: Any) -> Any:
     """The entry of the compiled function that serves this call; None if no entry does."""
     from lampwork.runtime.function import compiled_of
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from lampwork.benchmark.measure import Timing, rounds, summarise, without_collections
+from lampwork.benchmark.record import Found
 
 SAMPLE_MS = 20.0
 
@@ -30,7 +31,7 @@ class DeviceTiming:
     device: Timing | None
     calls: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Found:
         device = None if self.device is None else self.device.as_dict()
         return {**self.wall.as_dict(), "device": device, "calls": self.calls}
 
@@ -137,7 +138,7 @@ def reserved_mib(device: str) -> float | None:
     return torch.cuda.memory_reserved() / 2**20
 
 
-def kernel_profile(call: Callable[[], Any], device: str, calls: int = 3) -> dict[str, Any] | None:
+def kernel_profile(call: Callable[[], Any], device: str, calls: int = 3) -> Found | None:
     """Kernels of one call by the profiler: how many, milliseconds in all, and the 15 that take longest; None on a CPU.
 
     `kernels` maps a name to [launches a call, milliseconds a call]. Copies and fills count as kernels.
@@ -167,7 +168,7 @@ def kernel_profile(call: Callable[[], Any], device: str, calls: int = 3) -> dict
     }
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Found:
     """Versions and machine, as far as they bear on the figures."""
     cpu = platform.processor()
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
@@ -182,7 +183,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def describe(device: str) -> dict[str, Any]:
+def describe(device: str) -> Found:
     """The GPU as far as it bears on figures: name, memory, multiprocessors, L2, capability, versions. {} on a CPU."""
     if not device.startswith("cuda"):
         return {}

@@ -13,7 +13,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from lampwork.benchmark.record import Found
 
 if TYPE_CHECKING:
     from lampwork.benchmark.plan import Settings
@@ -46,7 +48,7 @@ class Job(Generic[Chosen]):
         path.write_text(json.dumps(fields))
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> Job:
+    def of(fields: Found) -> Job:
         """The job that `write` wrote. Its settings name no cases: those are its parent's."""
         fields = {**fields, "columns": tuple(fields["columns"])}
         module, _, name = fields.pop("settings_class").partition(":")
@@ -78,7 +80,7 @@ def main(path: str) -> None:
             importlib.import_module(settings["compiler"].partition(":")[0])
         except Exception as error:  # reported per column; the others can still be measured
             import_error = repr(error)
-    result: dict[str, Any] = {"import_seconds": time.perf_counter() - started, "import_error": import_error}
+    result: Found = {"import_seconds": time.perf_counter() - started, "import_error": import_error}
     result["loaded_before"] = loaded
     from lampwork.benchmark import device
     from lampwork.benchmark.job import Job

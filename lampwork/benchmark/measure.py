@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lampwork.benchmark.record import Found
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -31,7 +33,7 @@ class Timing:
         """Distance of the quartiles as a share of the median."""
         return (self.upper_ms - self.lower_ms) / self.median_ms if self.median_ms else 0.0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Found:
         return {**asdict(self), "spread": self.spread}
 
 

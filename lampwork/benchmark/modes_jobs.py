@@ -29,19 +29,20 @@ from lampwork.benchmark.columns import (
 )
 from lampwork.benchmark.job import Job
 from lampwork.benchmark.modes import Plan
+from lampwork.benchmark.record import Found
 from lampwork.verdict import verify
 
 WARM_UP = 4  # calls before a column is timed: CUDA graphs are captured in the second or third
 KEPT = 6  # outputs that the caller keeps at once
 
 
-def compile_column(job: Job[Plan], column: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def compile_column(job: Job[Plan], column: str, function: Callable) -> Callable:
     """`function` as the named column runs it."""
     kind, _, mode = column.partition(":")
     return compile_by(kind, function, job.settings, mode)
 
 
-def run_start(job: Job[Plan]) -> dict[str, Any]:
+def run_start(job: Job[Plan]) -> Found:
     """Seconds from the call of the compiler to the first finished result, and of the calls after it.
 
     The model is on the device and has run eagerly once: what the vendor's libraries do at their first use (0.2 to 2 s)
@@ -68,7 +69,7 @@ def run_start(job: Job[Plan]) -> dict[str, Any]:
             call_seconds.append(time.perf_counter() - started)
         job.say(column, "memory")
         peak = device.peak_mib(lambda: compiled(*workload.args, **workload.kwargs), job.settings.device)
-    counts: dict[str, Any] = {}
+    counts: Found = {}
     if is_ours(column):
         with reporting(counts, "stats_error"):
             counts["stats"] = stats_of(compiled)
@@ -82,13 +83,13 @@ def run_start(job: Job[Plan]) -> dict[str, Any]:
     }
 
 
-def run_steady(job: Job[Plan]) -> dict[str, Any]:
+def run_steady(job: Job[Plan]) -> Found:
     """Errors, counts and interleaved times of every column that compiles; a column that raises is reported."""
     job.say("eager", "building the model")
     workload = zoo.build(job.model, device=job.settings.device, dtype=getattr(torch, job.settings.dtype), size=job.size)
     args, kwargs = workload.args, workload.kwargs
-    columns: dict[str, dict[str, Any]] = {name: {} for name in job.columns}
-    compiled: dict[str, Callable[..., Any]] = {}
+    columns: dict[str, Found] = {name: {} for name in job.columns}
+    compiled: dict[str, Callable] = {}
     spent: dict[str, float] = {}
     with grad_mode(job.settings.grad_mode):
         job.say("eager", "reference")
@@ -142,13 +143,13 @@ def run_steady(job: Job[Plan]) -> dict[str, Any]:
     return {"columns": columns, "reference": precision, "description": workload.description, "spent": spent}
 
 
-def judge(found: dict[str, Any], key: str, output: Any, expected: Any, reference: Any) -> None:
+def judge(found: Found, key: str, output: Any, expected: Any, reference: Any) -> None:
     found[key] = asdict(verify.compare(output, expected, reference))
 
 
-def inside(function: Callable[..., Any], workload: Any) -> dict[str, Any]:
+def inside(function: Callable, workload: Any) -> Found:
     """Counts of a column of ours: `lampwork.stats`, kernels of the entry that serves the call, time of its guards."""
-    found: dict[str, Any] = {"stats": stats_of(function)}
+    found: Found = {"stats": stats_of(function)}
     entry = serving_entry(function, workload)
     found["kernels"] = 0 if entry is None or entry.host is None else entry.kernels
     with reporting(found, "guard_error"):
@@ -156,7 +157,7 @@ def inside(function: Callable[..., Any], workload: Any) -> dict[str, Any]:
     return found
 
 
-def varied(args: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
+def varied(args: tuple, count: int) -> list[tuple]:
     """`count` arguments of the same shapes, strides and kinds with other values."""
 
     def change(value: Any, number: int) -> Any:
@@ -182,9 +183,7 @@ def own_errors(eager: Any, reference: Any) -> list[float]:
     return [verify.rmse(ours, exact) for (_, ours), (_, exact) in pairs if isinstance(ours, torch.Tensor)]
 
 
-def keep_outputs(
-    function: Callable[..., Any], inputs: list[tuple[Any, ...]], kwargs: dict, eager: list, noise: list[float]
-) -> dict:
+def keep_outputs(function: Callable, inputs: list[tuple], kwargs: dict, eager: list, noise: list[float]) -> dict:
     """A plain loop that keeps every output: is each what it was when it was returned, and what eager computes?
 
     Values are judged by `allclose`, or else by their root mean square difference from eager's: at most twice that of
@@ -223,10 +222,10 @@ def same_bits(first: Any, second: Any) -> bool:
     return torch.equal(first, second) or bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
-def run_overhead(job: Job[Plan]) -> dict[str, Any]:
+def run_overhead(job: Job[Plan]) -> Found:
     """Median microseconds of a call that computes almost nothing: launches are asynchronous, in rows of 500."""
     x = torch.arange(8, dtype=getattr(torch, job.settings.dtype)).to(job.settings.device)
-    columns: dict[str, dict[str, Any]] = {name: {} for name in job.columns}
+    columns: dict[str, Found] = {name: {} for name in job.columns}
     with grad_mode(job.settings.grad_mode):
         by_column = lambda column, function: compile_column(job, column, function)
         compiled = compile_tiny(job, columns, x, by_column, WARM_UP)
@@ -253,4 +252,4 @@ def clocked(spent: dict[str, float], name: str) -> Any:
         spent[name] = spent.get(name, 0.0) + time.perf_counter() - started
 
 
-JOBS: dict[str, Callable[[Job], dict[str, Any]]] = {"start": run_start, "steady": run_steady, "overhead": run_overhead}
+JOBS: dict[str, Callable[[Job], Found]] = {"start": run_start, "steady": run_steady, "overhead": run_overhead}

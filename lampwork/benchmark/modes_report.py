@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lampwork.benchmark.columns import is_ours
 from lampwork.benchmark.measure import geometric_mean
+from lampwork.benchmark.record import Found
 from lampwork.benchmark.tables import counted, machine, mean_line, median, number, ratio, stage_lines, table
 
 
-def text(results: dict[str, Any]) -> str:
+def text(results: Found) -> str:
     """Everything that was measured, for a terminal."""
     parts = [heading(results)]
     models = results["models"]
@@ -22,12 +21,12 @@ def text(results: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def heading(results: dict[str, Any]) -> str:
+def heading(results: Found) -> str:
     plan = results["plan"]
     return f"lampwork bench infer, {plan['dtype']}, {plan['grad_mode']}, on {machine(results)}"
 
 
-def steady_table(models: dict[str, Any]) -> str:
+def steady_table(models: Found) -> str:
     rows = []
     for name, model in models.items():
         if not model["measured"]:
@@ -65,7 +64,7 @@ def same_mode(column: str) -> str:
     return f"peer:{column.partition(':')[2]}" if is_ours(column) else ""
 
 
-def start_table(models: dict[str, Any]) -> str:
+def start_table(models: Found) -> str:
     rows = []
     for name, model in models.items():
         for column, found in model["columns"].items():
@@ -81,12 +80,12 @@ def start_table(models: dict[str, Any]) -> str:
     return table(title, ["case", "column", "cold s", "share", "warm s", "share"], rows)
 
 
-def first_start(model: dict[str, Any], kind: str) -> float | None:
+def first_start(model: Found, kind: str) -> float | None:
     found = [each[kind] for name, each in model["columns"].items() if name.startswith("peer") and kind in each]
     return found[0] if found else None
 
 
-def inside_table(models: dict[str, Any]) -> str:
+def inside_table(models: Found) -> str:
     rows = []
     for name, model in models.items():
         for column, found in model["columns"].items():
@@ -118,7 +117,7 @@ def inside_table(models: dict[str, Any]) -> str:
     return table("Right or not, and what runs inside", headings, rows)
 
 
-def graphs_captured(stats: dict[str, Any]) -> str:
+def graphs_captured(stats: Found) -> str:
     """How many CUDA graphs were captured for a column, or that calls run plainly (`failures` says why)."""
     accounts = stats.get("cuda_graphs")
     if not accounts:
@@ -126,7 +125,7 @@ def graphs_captured(stats: dict[str, Any]) -> str:
     return "plain" if all(each["refused"] for each in accounts) else str(sum(each["captures"] for each in accounts))
 
 
-def summary(models: dict[str, Any]) -> list[str]:
+def summary(models: Found) -> list[str]:
     """Geometric means over the cases, and the worst of them: every column, then the best modes against each other."""
     measured = {name: model for name, model in models.items() if model["measured"]}
     lines = []
@@ -162,14 +161,14 @@ def summary(models: dict[str, Any]) -> list[str]:
     return lines
 
 
-def overhead_line(overhead: dict[str, Any]) -> str:
+def overhead_line(overhead: Found) -> str:
     parts = []
     for column, found in overhead.get("columns", {}).items():
         parts.append(f"{column} " + (f"{found['call_us']:.1f} us" if "call_us" in found else "failed"))
     return "Call of (x + 1) * 2 on 8 elements: " + ", ".join(parts) if parts else ""
 
 
-def wrong(found: dict[str, Any], column: str) -> str:
+def wrong(found: Found, column: str) -> str:
     """Why a measured column is not accepted; nothing if it is. An output that changed counts against ours alone:
     torch.compile documents that its reduce-overhead does that."""
     if "error" in found:
@@ -182,7 +181,7 @@ def wrong(found: dict[str, Any], column: str) -> str:
     return "" if "verified" in found or column == "eager" else "was not measured"
 
 
-def failures(results: dict[str, Any]) -> list[str]:
+def failures(results: Found) -> list[str]:
     """A line for each column that failed, was refused or ran eagerly; torch.compile's too."""
     lines: dict[str, None] = {}
     for column, found in results["overhead"].get("columns", {}).items():
@@ -198,7 +197,7 @@ def failures(results: dict[str, Any]) -> list[str]:
     return list(lines)
 
 
-def accepted(results: dict[str, Any]) -> bool:
+def accepted(results: Found) -> bool:
     """Whether every column of ours of every measured case ran and gave accepted numbers."""
     return all(
         not wrong(found, column)

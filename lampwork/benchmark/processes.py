@@ -11,9 +11,8 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
-from lampwork.benchmark.record import ROOT
+from lampwork.benchmark.record import ROOT, Found
 
 TIMED_OUT = "was stopped, out of time"
 
@@ -50,7 +49,7 @@ class ForkServer:
             self.answers.put(line)
         self.answers.put("")
 
-    def _answer(self, deadline: float) -> dict[str, Any] | None:
+    def _answer(self, deadline: float) -> Found | None:
         """The next answer, or None at the deadline. Raises RuntimeError if the server has died."""
         try:
             line = self.answers.get(timeout=max(0.0, deadline - time.monotonic()))

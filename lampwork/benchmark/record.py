@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+#: What a part found: numbers, texts, lists and such dictionaries, as JSON has them.
+Found = dict[str, Any]
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,7 +25,7 @@ class Record:
     ) -> None:
         self.path = Path(path) if path else None
         self.plan, self.source = plan, source
-        self.found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.found: dict[tuple[str, str, str], Found] = {}
         if self.path is not None and not resume:
             self.path.write_text("")
         for line in self.path.read_text().splitlines() if self.path is not None and self.path.exists() else ():
@@ -33,16 +36,16 @@ class Record:
             if part.get("plan") == plan and (any_source or part.get("source") == source):
                 self.found[(part["case"], part["part"], part["column"])] = part
 
-    def add(self, case: str, part: str, column: str, found: dict[str, Any], seconds: float) -> None:
+    def add(self, case: str, part: str, column: str, found: Found, seconds: float) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        line: dict[str, Any] = {"case": case, "part": part, "column": column, "when": when}
+        line: Found = {"case": case, "part": part, "column": column, "when": when}
         line |= {"plan": self.plan, "source": self.source, "seconds": round(seconds, 2), "found": found}
         self.found[(case, part, column)] = line
         if self.path is not None:
             with open(self.path, "a") as file:
                 file.write(json.dumps(line) + "\n")
 
-    def get(self, case: str, part: str, column: str = "") -> dict[str, Any]:
+    def get(self, case: str, part: str, column: str = "") -> Found:
         """What was found, or {} if it was not measured."""
         return self.found.get((case, part, column), {}).get("found", {})
 

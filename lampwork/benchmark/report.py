@@ -13,6 +13,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from lampwork.benchmark.measure import geometric_mean
+from lampwork.benchmark.record import Found
 
 if TYPE_CHECKING:
     from lampwork.benchmark.bench import Settings
@@ -52,7 +53,7 @@ class Progress:
         self.bar.advance(self.task, cells)
 
 
-def print_tables(results: dict[str, Any], console: Console | None = None) -> None:
+def print_tables(results: Found, console: Console | None = None) -> None:
     """The tables: steady state, start, whether the numbers are right, what runs inside; then overhead, failures."""
     console = console or Console()
     if console.width < 100:
@@ -75,7 +76,7 @@ def print_tables(results: dict[str, Any], console: Console | None = None) -> Non
         console.print(f"[red]{line}[/red]", highlight=False, markup=True)
 
 
-def _heading(results: dict[str, Any]) -> str:
+def _heading(results: Found) -> str:
     settings, machine = results["settings"], results.get("environment") or {}
     return (
         f"\n[bold]lampwork bench[/bold] {settings['task']}, {settings['device']} {settings['dtype']}, "
@@ -85,11 +86,11 @@ def _heading(results: dict[str, Any]) -> str:
     )
 
 
-def _median(column: dict[str, Any]) -> float | None:
+def _median(column: Found) -> float | None:
     return column["timing"]["median_ms"] if "timing" in column else None
 
 
-def speed_ups(models: dict[str, Any], column: str, over: str) -> list[float]:
+def speed_ups(models: Found, column: str, over: str) -> list[float]:
     """For each model where both were timed, how many times faster `column` is than `over`."""
     found = []
     for model in models.values():
@@ -105,7 +106,7 @@ def compared_with(column: str, columns: list[str]) -> list[str]:
     return [other for other in wanted if other in columns]
 
 
-def steady_table(models: dict[str, Any], columns: list[str]) -> Table:
+def steady_table(models: Found, columns: list[str]) -> Table:
     """Median of a call in ms with the quartiles' distance, and how many times faster than eager and torch.compile."""
     table = Table(title="Steady state: median ms a call (spread), times faster than eager / than torch.compile")
     table.add_column("model", style="bold")
@@ -134,7 +135,7 @@ def steady_table(models: dict[str, Any], columns: list[str]) -> Table:
     return table
 
 
-def start_table(models: dict[str, Any], columns: list[str]) -> Table:
+def start_table(models: Found, columns: list[str]) -> Table:
     """Seconds to the first result, cold and warm, with the share of torch.compile's."""
     shown = [column for column in columns if column != "eager"]
     table = Table(title="Start: seconds to the first result in a fresh process (share of torch.compile's)")
@@ -157,7 +158,7 @@ def start_table(models: dict[str, Any], columns: list[str]) -> Table:
     return table
 
 
-def verdict_table(models: dict[str, Any], columns: list[str]) -> Table:
+def verdict_table(models: Found, columns: list[str]) -> Table:
     """Whether lampwork's numbers are accepted, and whether the whole model was captured."""
     from lampwork.benchmark.bench import judge
 
@@ -183,7 +184,7 @@ def verdict_table(models: dict[str, Any], columns: list[str]) -> Table:
     return table
 
 
-def inside_table(models: dict[str, Any], columns: list[str]) -> Table:
+def inside_table(models: Found, columns: list[str]) -> Table:
     """What runs inside a call: kernels of our own, calls of ATen, guards; and resident memory at its peak.
 
     `fused share`: the part of eager's time that became part of the vendor's products; the native share is of the rest.
@@ -219,7 +220,7 @@ def inside_table(models: dict[str, Any], columns: list[str]) -> Table:
     return table
 
 
-def _ours(models: dict[str, Any], columns: list[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _ours(models: Found, columns: list[str]) -> Iterator[tuple[str, str, Found]]:
     """Model, column and measurements of each lampwork column, in the order of the tables."""
     for name, model in models.items():
         for column in ("lampwork", "freeze"):
@@ -227,13 +228,13 @@ def _ours(models: dict[str, Any], columns: list[str]) -> Iterator[tuple[str, str
                 yield name, column, model["columns"].get(column, {})
 
 
-def _reference(verified: dict[str, Any]) -> str:
+def _reference(verified: Found) -> str:
     if not verified["reference_error"] and not verified["eager_reference_error"]:
         return "-"
     return f"{verified['reference_error']:.1e} ({verified['eager_reference_error']:.1e})"
 
 
-def overhead_line(overhead: dict[str, Any]) -> str:
+def overhead_line(overhead: Found) -> str:
     """One line with the call overhead of every column."""
     parts = []
     for column, found in overhead.get("columns", {}).items():
@@ -245,7 +246,7 @@ def overhead_line(overhead: dict[str, Any]) -> str:
     return "Call of (x + 1) * 2 on 8 elements: " + " · ".join(parts)
 
 
-def failures(results: dict[str, Any]) -> list[str]:
+def failures(results: Found) -> list[str]:
     """A line for each column that failed or was not accepted, torch.compile's failures too."""
     from lampwork.benchmark.bench import judge
 
@@ -260,7 +261,7 @@ def failures(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def eager_calls(results: dict[str, Any]) -> list[str]:
+def eager_calls(results: Found) -> list[str]:
     """A line for each reason why calls of a lampwork column ran eagerly, under either grad mode."""
     lines: dict[str, None] = {}
     for name, column, found in _ours(results["models"], results["settings"]["columns"]):
@@ -299,7 +300,7 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _graphs(stats: dict[str, Any]) -> str:
+def _graphs(stats: Found) -> str:
     """Graphs captured for the measured calls, or found stored. Others in the cache that do not fit the process (the
     start-up processes leave theirs there, and `torch.compile` changes what they were made for) have no part in them."""
     if "captures" not in stats or "cache_hits" not in stats:

@@ -22,6 +22,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
+from lampwork.benchmark.record import Found
 from lampwork.ir.program import Extern
 
 PRODUCTS = frozenset(
@@ -89,7 +90,7 @@ class OperatorTimes:
         skip = PRODUCTS | BOOKKEEPING
         return {name: time for name, time in self.microseconds.items() if name not in skip}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Found:
         return {
             "microseconds": dict(self.microseconds),
             "calls": dict(self.calls),
@@ -119,7 +120,7 @@ def operator_times(call: Callable[[], Any], rounds: int = 5) -> OperatorTimes:
 def least(rounds: Sequence[OperatorTimes]) -> OperatorTimes:
     """The least time and number of calls of each operator over all rounds."""
 
-    def smallest(name: str) -> dict[str, Any]:
+    def smallest(name: str) -> Found:
         tables = [getattr(each, name) for each in rounds]
         return {key: min(table[key] for table in tables if key in table) for table in tables for key in table}
 
@@ -167,7 +168,7 @@ def native_share(
     compiled: OperatorTimes,
     extern_calls: Mapping[str, Any],
     fused: Mapping[str, int] | None = None,
-) -> dict[str, Any]:
+) -> Found:
     """How much of eager's time outside products and bookkeeping the compiler's kernels took over: a share from 0 to 1.
 
     An operator still counts as ATen's if it appears in `extern_calls` (the compiler's own account) or in the profile

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from lampwork.benchmark.measure import geometric_mean
+from lampwork.benchmark.record import Found
 
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -37,7 +37,7 @@ def number(value: float | None, form: str = "") -> str:
     return f"{value:.4f}" if value < 0.1 else f"{value:.3f}" if value < 10 else f"{value:.2f}"
 
 
-def machine(results: dict[str, Any]) -> str:
+def machine(results: Found) -> str:
     """What the run was measured on, and with which versions."""
     found = results.get("environment") or {}
     where = found.get("gpu") or f"{found.get('cpu', '?')}, {found.get('threads', '?')} threads"
@@ -46,12 +46,12 @@ def machine(results: dict[str, Any]) -> str:
     return f"{where} ({', '.join(versions)})"
 
 
-def median(model: dict[str, Any], column: str) -> float | None:
+def median(model: Found, column: str) -> float | None:
     timing = model["columns"].get(column, {}).get("timing")
     return timing["median_ms"] if timing else None
 
 
-def ratio(model: dict[str, Any], over: str, column: str) -> float | None:
+def ratio(model: Found, over: str, column: str) -> float | None:
     """How many times faster `column` is than `over`; None if one of them was not timed, or they are the same."""
     ours, theirs = median(model, column), median(model, over)
     return None if column == over or not ours or not theirs else theirs / ours
@@ -66,7 +66,7 @@ def mean_line(what: str, found: dict[str, float], form: str, note: str = "") -> 
     return [f"{what}: {mean} in geometric mean of {len(found)}, least {least} ({worst}){note}"]
 
 
-def stage_lines(models: dict[str, Any]) -> list[str]:
+def stage_lines(models: Found) -> list[str]:
     """Where a cold start of ours spends its time: milliseconds by stage, from `lampwork.stats`."""
     lines = []
     for name, model in models.items():
@@ -78,7 +78,7 @@ def stage_lines(models: dict[str, Any]) -> list[str]:
     return lines
 
 
-def counted(name: str, found: dict[str, Any]) -> Iterator[str]:
+def counted(name: str, found: Found) -> Iterator[str]:
     """A line for each thing that failed in a column beside its numbers, that ran eagerly or without a CUDA graph."""
     for key in ("start_error", "profile_error", "stats_error", "guard_error"):
         if key in found:

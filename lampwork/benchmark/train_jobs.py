@@ -22,6 +22,7 @@ import torch
 from lampwork.benchmark import device, measure, training
 from lampwork.benchmark.columns import compile_by, is_ours, reporting, stats_of
 from lampwork.benchmark.job import Job
+from lampwork.benchmark.record import Found
 from lampwork.benchmark.train import Plan
 from lampwork.verdict import verify
 
@@ -47,7 +48,7 @@ def make_trainer(job: Job[Plan], column: str, workload: Any, dtype: torch.dtype 
     )
 
 
-def run_start(job: Job[Plan]) -> dict[str, Any]:
+def run_start(job: Job[Plan]) -> Found:
     """Seconds of the first steps of one column in this fresh process, and memory at the peak of the steps after them.
 
     Two steps have run eagerly on a copy: what the vendor's libraries do at their first use is not the compiler's.
@@ -74,7 +75,7 @@ def run_start(job: Job[Plan]) -> dict[str, Any]:
         call_seconds.append(time.perf_counter() - started)
     job.say(column, "memory")
     gc.collect()
-    counts: dict[str, Any] = {}
+    counts: Found = {}
     if job.settings.device == "cpu":
         separate = measure.reset_peak_memory()
         for _ in range(2):
@@ -90,12 +91,12 @@ def run_start(job: Job[Plan]) -> dict[str, Any]:
     return {"call_seconds": call_seconds, **counts}
 
 
-def run_steady(job: Job[Plan]) -> dict[str, Any]:
+def run_steady(job: Job[Plan]) -> Found:
     """What each column's steps come to, and their interleaved times; a column that raises is reported."""
     job.say("eager", "building the model")
     workload = training.prepare(job.model, device=job.settings.device, size=job.size, dropout=job.settings.dropout)
-    columns: dict[str, dict[str, Any]] = {name: {} for name in job.columns}
-    trainers: dict[str, Any] = {}
+    columns: dict[str, Found] = {name: {} for name in job.columns}
+    trainers: Found = {}
     job.say("eager", "reference")
     reference, precision = (None, None) if job.settings.dropout else reference_outcome(job, workload)
     expected = judge = None
@@ -152,7 +153,7 @@ class Judge:
         )
         self.in_double: tuple[training.Outcome, training.Nearby] | None = None
 
-    def __call__(self, column: str, outcome: training.Outcome) -> dict[str, Any]:
+    def __call__(self, column: str, outcome: training.Outcome) -> Found:
         """The verdict on a column.
 
         Where rounding alone makes a hundredth of eager's first gradients (in float32), an error of that size would
@@ -167,7 +168,7 @@ class Judge:
             found["accepted"] = not found["reasons"]
         return found
 
-    def _judge_in_double(self, column: str) -> dict[str, Any]:
+    def _judge_in_double(self, column: str) -> Found:
         double = torch.float64
         if self.in_double is None:
             eager = training.train(self._eager("eager in float64", double), STEPS_IN_DOUBLE)
@@ -185,7 +186,7 @@ class Judge:
 
 def recompiles(trainer: Any) -> int:
     """How often a column of ours has captured a call so far."""
-    found: dict[str, Any] = {}
+    found: Found = {}
     with reporting(found):  # told with the statistics, a moment later
         found = stats_of(trainer.compiled) or {}
     return found.get("captures", 0)
@@ -204,4 +205,4 @@ def reference_outcome(job: Job[Plan], workload: Any) -> tuple[Any, str | None]:
     return None, None
 
 
-JOBS: dict[str, Callable[[Job], dict[str, Any]]] = {"start": run_start, "steady": run_steady}
+JOBS: dict[str, Callable[[Job], Found]] = {"start": run_start, "steady": run_steady}

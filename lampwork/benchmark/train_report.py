@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lampwork.benchmark.columns import is_ours
+from lampwork.benchmark.record import Found
 from lampwork.benchmark.tables import counted, machine, mean_line, number, ratio, stage_lines, table
 
 PEER = "peer"
 
 
-def text(results: dict[str, Any]) -> str:
+def text(results: Found) -> str:
     """Everything that was measured, for a terminal."""
     models = results["models"]
     parts = [heading(results), steps_table(models), right_table(models), "\n".join(stage_lines(models))]
@@ -18,7 +17,7 @@ def text(results: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def heading(results: dict[str, Any]) -> str:
+def heading(results: Found) -> str:
     plan = results["plan"]
     precision = plan["dtype"] if plan["dtype"] == "float32" else f"autocast {plan['dtype']}"
     return (
@@ -27,7 +26,7 @@ def heading(results: dict[str, Any]) -> str:
     )
 
 
-def steps_table(models: dict[str, Any]) -> str:
+def steps_table(models: Found) -> str:
     rows = []
     for name, model in models.items():
         for column, found in model["columns"].items():
@@ -56,7 +55,7 @@ def steps_table(models: dict[str, Any]) -> str:
     return table(title, headings, rows)
 
 
-def right_table(models: dict[str, Any]) -> str:
+def right_table(models: Found) -> str:
     rows = []
     for name, model in models.items():
         for column, found in model["columns"].items():
@@ -83,14 +82,14 @@ def right_table(models: dict[str, Any]) -> str:
     return table(title, headings, rows)
 
 
-def pair(verified: dict[str, Any] | None, part: str) -> str:
+def pair(verified: Found | None, part: str) -> str:
     if verified is None or part not in verified["errors"]:
         return "-"
     ours, eager = verified["errors"][part]
     return f"{ours:.1e} ({eager:.1e})"
 
 
-def summary(models: dict[str, Any]) -> list[str]:
+def summary(models: Found) -> list[str]:
     """Geometric means over the cases and the worst of them. Columns that ran eagerly are counted, and said to be."""
     measured = {name: model for name, model in models.items() if model["measured"]}
     lines = []
@@ -120,13 +119,13 @@ def summary(models: dict[str, Any]) -> list[str]:
     return lines
 
 
-def ran_eagerly(found: dict[str, Any]) -> bool:
+def ran_eagerly(found: Found) -> bool:
     """Whether nothing of a column of ours was compiled."""
     stats = found.get("stats") or {}
     return bool(stats) and not stats.get("graphs")
 
 
-def wrong(found: dict[str, Any]) -> str:
+def wrong(found: Found) -> str:
     """Why a measured column is not accepted; nothing if it is."""
     if "error" in found:
         return found["error"]
@@ -136,7 +135,7 @@ def wrong(found: dict[str, Any]) -> str:
     return "" if "timing" in found else "was not measured"
 
 
-def told_by_more(verified: dict[str, Any]) -> list[str]:
+def told_by_more(verified: Found) -> list[str]:
     """What a verdict rests on besides one run of eager and of the column."""
     notes = []
     if (runs := verified.get("eager_runs", 1)) > 1:
@@ -151,7 +150,7 @@ def told_by_more(verified: dict[str, Any]) -> list[str]:
     return notes
 
 
-def remarks(models: dict[str, Any]) -> list[str]:
+def remarks(models: Found) -> list[str]:
     """A line for each column that failed, is wrong, broke, ran eagerly or was compiled again in the timed steps."""
     lines: dict[str, None] = {}
     for name, model in models.items():
@@ -167,7 +166,7 @@ def remarks(models: dict[str, Any]) -> list[str]:
     return list(lines)
 
 
-def accepted(results: dict[str, Any]) -> bool:
+def accepted(results: Found) -> bool:
     """Whether every column of ours of every measured case ran and trains as eager does."""
     return all(
         not wrong(found)

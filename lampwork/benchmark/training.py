@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lampwork.benchmark import zoo
+from lampwork.benchmark.record import Found
 from lampwork.verdict import verify
 
 BATCHES = 4  # that the steps take in turns
@@ -35,7 +36,7 @@ LABELS = {"bert": "tokens", "gpt2": "tokens", "llama": "tokens", "vit": "classes
 class Batch:
     """The arguments of one call, and what the loss compares its output with (None: the output has a loss)."""
 
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: dict[str, Any]
     target: Any = None
 
@@ -85,7 +86,7 @@ def _varied(value: Any, number: int) -> Any:
     return new.copy_(value * (1 - number / 16) if value.is_floating_point() else value.roll(number, -1))
 
 
-def _with_target(name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], number: int) -> Batch:
+def _with_target(name: str, module: Any, args: tuple, kwargs: dict[str, Any], number: int) -> Batch:
     if LABELS.get(name) == "tokens":
         return Batch(args, {**kwargs, "labels": args[0].roll(1, -1) if name == "bert" else args[0]})
     if LABELS.get(name) == "classes":
@@ -191,10 +192,10 @@ def make_step(
     loss_function: Callable[[Any, Any], torch.Tensor],
     device: str,
     autocast: torch.dtype | None,
-) -> Callable[[tuple[Any, ...], dict[str, Any], Any], torch.Tensor]:
+) -> Callable[[tuple, Found, Any], torch.Tensor]:
     """The function of one training step: what the column `lampwork:step` compiles as a whole."""
 
-    def step(args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> torch.Tensor:
+    def step(args: tuple, kwargs: dict[str, Any], target: Any) -> torch.Tensor:
         optimizer.zero_grad()
         with contextlib.nullcontext() if autocast is None else torch.autocast(device, dtype=autocast):
             loss = loss_function(model(*args, **kwargs), target)
@@ -314,7 +315,7 @@ def compare(
     start: dict[str, torch.Tensor],
     dtype: torch.dtype,
     nearby: Iterable[dict[str, float]] = (),
-) -> dict[str, Any]:
+) -> Found:
     """The verdict on an outcome: `accepted`, `reasons`, and the relative errors of each part, eager's beside them.
 
     The rule is that of `verify.py` for `dtype`, in which the model computed: root mean square errors against the

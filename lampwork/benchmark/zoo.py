@@ -31,8 +31,8 @@ class Workload:
     """One call that is measured: `function(*args, **kwargs)`."""
 
     name: str
-    function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
+    function: Callable
+    args: tuple = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     description: str = ""
 
@@ -47,7 +47,7 @@ class ZooEntry:
     """How to build one model of the zoo; `factory(size)` gives the module and the arguments, in float32 on the CPU."""
 
     description: str
-    factory: Callable[[str], tuple[torch.nn.Module, tuple[Any, ...]]]
+    factory: Callable[[str], tuple[torch.nn.Module, tuple]]
 
 
 def build(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, size: str = "full") -> Workload:
@@ -128,7 +128,7 @@ def _transformers(names: str) -> Any:
     return module
 
 
-def _mlp(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _mlp(size: str) -> tuple[torch.nn.Module, tuple]:
     width = 32 if size == "tiny" else 512
     module = torch.nn.Sequential(
         torch.nn.Linear(256, width),
@@ -140,7 +140,7 @@ def _mlp(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     return module, (torch.randn(8192 if size == "train" else 64, 256),)
 
 
-def _resnet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _resnet(size: str) -> tuple[torch.nn.Module, tuple]:
     # ResNetConfig's defaults are ResNet-50: bottlenecks 3-4-6-3, 256 to 2048 channels, stride in the 3x3 convolution.
     transformers = _transformers("resnet")
     shrink = {} if size != "tiny" else {"embedding_size": 8, "hidden_sizes": [16, 32], "depths": [2, 2]}
@@ -173,7 +173,7 @@ def _randomise_batch_norm(module: torch.nn.Module) -> None:
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
 
-def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _vit(size: str) -> tuple[torch.nn.Module, tuple]:
     transformers = _transformers("vit")
     shrink = {**TINY, "image_size": 32, "patch_size": 8} if size == "tiny" else {}
     config = transformers.ViTConfig(num_labels=10 if size == "tiny" else 1000, **shrink)
@@ -182,7 +182,7 @@ def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     return transformers.ViTForImageClassification(config), (torch.randn(batch, 3, side, side),)
 
 
-def _bert(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _bert(size: str) -> tuple[torch.nn.Module, tuple]:
     transformers = _transformers("bert")
     shrink = {**TINY, "vocab_size": 97} if size == "tiny" else {}
     config = transformers.BertConfig(**shrink)
@@ -190,7 +190,7 @@ def _bert(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     return transformers.BertForMaskedLM(config), (torch.randint(0, config.vocab_size, shape),)
 
 
-def _gpt2(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _gpt2(size: str) -> tuple[torch.nn.Module, tuple]:
     transformers = _transformers("gpt2")
     tokens = {"vocab_size": 97, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0}
     shrink = {"n_embd": 32, "n_layer": 2, "n_head": 4, **tokens} if size == "tiny" else {}
@@ -199,7 +199,7 @@ def _gpt2(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     return transformers.GPT2LMHeadModel(config), (torch.randint(0, config.vocab_size, shape),)
 
 
-def _llama(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _llama(size: str) -> tuple[torch.nn.Module, tuple]:
     transformers = _transformers("llama")
     # width, inner width, layers, heads, heads of keys and values, vocabulary; tokens
     shapes = {
@@ -224,7 +224,7 @@ def _llama(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     return transformers.LlamaForCausalLM(config), (torch.randint(0, config.vocab_size, tokens),)
 
 
-def _unet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+def _unet(size: str) -> tuple[torch.nn.Module, tuple]:
     channels, side, batch = {"tiny": (8, 8, 1), "batch": (256, 64, 4), "train": (64, 16, 8)}.get(size, (64, 16, 1))
     module = UNet(channels=channels, multipliers=(1, 2, 4), groups=4 if size == "tiny" else 32)
     return module, (torch.randn(batch, 4, side, side), torch.tensor([37] * batch))

@@ -20,6 +20,7 @@ from typing import Any
 from lampwork.config import Settings, environment
 from lampwork.debug import facts as make
 from lampwork.debug import text
+from lampwork.debug.facts import Facts
 from lampwork.debug.memory import budgets
 from lampwork.debug.recorded import Recorded, Recorder
 from lampwork.debug.stages import generated_texts, kernels_text
@@ -67,7 +68,7 @@ class Explanation(Mapping[str, str]):
         self,
         sections: dict[str, str],
         artifact: Artifact | None,
-        facts: dict[str, Any],
+        facts: Facts,
         graphs: Sequence[Recorded],
         settings: Settings,
     ) -> None:
@@ -103,7 +104,7 @@ class Explanation(Mapping[str, str]):
 
     __repr__ = __str__
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Facts:
         """Everything but code, as data that JSON can hold (see `debug/facts.py`)."""
         return self._facts
 
@@ -185,9 +186,9 @@ def _facts(
     args: tuple,
     kwargs: dict,
     artifact: Artifact | None,
-    failure: dict[str, Any] | None,
+    failure: Facts | None,
     ran: CompiledFunction | None,
-) -> dict[str, Any]:
+) -> Facts:
     stats = ran.counters.snapshot(ran.entries, ran.continuations) if ran is not None else None
     issues = make.issues(stats, function) if stats is not None else []
     if failure is not None and failure["id"] not in [each["id"] for each in issues]:
@@ -230,7 +231,7 @@ def _artifacts(artifact: Artifact | None, ran: CompiledFunction | None) -> list[
 
 
 def _sections(
-    texts: Mapping[str, str], artifact: Artifact | None, artifacts: list[Artifact], facts: dict[str, Any]
+    texts: Mapping[str, str], artifact: Artifact | None, artifacts: list[Artifact], facts: Facts
 ) -> dict[str, str]:
     sections = {"summary": text.summary(facts)}
     names = {

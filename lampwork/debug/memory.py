@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lampwork.debug.cost import memory_seconds
+from lampwork.debug.facts import Facts
 from lampwork.graph.partition import Joined
 from lampwork.graph.recompute import curve
 
 
-def budgets(joined: Joined) -> list[dict[str, Any]]:
+def budgets(joined: Joined) -> list[Facts]:
     """For some `memory_budget`s: bytes kept, and the estimated milliseconds that they cost beyond those of 1.0."""
     points = curve(joined)
     least = min(point.cost for point in points)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from lampwork.debug.diagnostics import KINDS
+from lampwork.debug.facts import Facts
 
 
-def summary(facts: dict[str, Any]) -> str:
+def summary(facts: Facts) -> str:
     lines = [f"{facts['name']}: {_verdict(facts)}"]
     for each in facts["graphs"]:
         lines.append("")
@@ -32,7 +32,7 @@ def summary(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _verdict(facts: dict[str, Any]) -> str:
+def _verdict(facts: Facts) -> str:
     kinds = [each["kind"] for each in facts["issues"]]
     counts = [f"{kinds.count(kind)} x {title.partition(' ')[2]}" for kind, title in KINDS.items() if kind in kinds]
     if facts["fusions"]:
@@ -40,17 +40,17 @@ def _verdict(facts: dict[str, Any]) -> str:
     return ", ".join(counts) if counts else "one graph, nothing refused"
 
 
-def memory(points: Iterable[dict[str, Any]]) -> str:
+def memory(points: Iterable[Facts]) -> str:
     """One line for each budget."""
     lines = [f"{each['budget']:4.1f}  {size(each['bytes']):>10s}  {each['ms']:8.2f} ms more" for each in points]
     return "\n".join(["memory_budget, memory kept, estimated time", *lines]) if lines else ""
 
 
-def issues(found: Iterable[dict[str, Any]]) -> str:
+def issues(found: Iterable[Facts]) -> str:
     return "\n\n".join(_issue(each) for each in found)
 
 
-def _issue(each: dict[str, Any]) -> str:
+def _issue(each: Facts) -> str:
     lines = [f"{where(each)}"] if each["file"] else []
     lines.append(f"    {each['reason']} [{each['id']}]")
     if each["remedy"]:
@@ -62,7 +62,7 @@ def _issue(each: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def cost(each: dict[str, Any]) -> str:
+def cost(each: Facts) -> str:
     """`3 times, 1.2 ms each (compiling)`; what the milliseconds are depends on the kind."""
     if each["kind"] == "specialised":
         return "a compile for each other size"
@@ -75,7 +75,7 @@ def cost(each: dict[str, Any]) -> str:
     return times + (f" ({what})" if what else "")
 
 
-def then(found: dict[str, Any]) -> str:
+def then(found: Facts) -> str:
     """What a break adds besides its native call."""
     graphs = "1 graph" if len(found["graphs"]) == 1 else f"{len(found['graphs'])} graphs"
     return (
@@ -84,12 +84,12 @@ def then(found: dict[str, Any]) -> str:
     )
 
 
-def where(each: dict[str, Any]) -> str:
+def where(each: Facts) -> str:
     text = f": {each['source']}" if each["source"] else ""
     return f"{each['file']}:{each['line']}{text}" if each["file"] else ""
 
 
-def fusions(found: Iterable[dict[str, Any]]) -> str:
+def fusions(found: Iterable[Facts]) -> str:
     blocks = []
     for each in found:
         times = f", {each['count']} times" if each["count"] > 1 else ""
@@ -103,7 +103,7 @@ def fusions(found: Iterable[dict[str, Any]]) -> str:
     return "\n\n".join(blocks)
 
 
-def guards(groups: Iterable[dict[str, Any]]) -> str:
+def guards(groups: Iterable[Facts]) -> str:
     lines = []
     for group in groups:
         lines.append(f"{group['about']} ({len(group['guards'])})")
@@ -112,7 +112,7 @@ def guards(groups: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def kernel_heading(each: dict[str, Any]) -> str:
+def kernel_heading(each: Facts) -> str:
     """Comment lines above a kernel's text."""
     moved = f"reads {size(each['read_bytes'])}, writes {size(each['written_bytes'])}"
     lines = [f"# launched {each['launches']} times, {moved}: about {milliseconds(each['memory_ms'])} a launch"]
@@ -120,7 +120,7 @@ def kernel_heading(each: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def history(found: dict[str, Any]) -> str:
+def history(found: Facts) -> str:
     lines = [
         f"{found['calls']} calls, {found['entries']} entries, {found['captures']} captures, "
         f"{found['cache_hits']} entries from the on-disk cache"

@@ -13,7 +13,7 @@ Rules find here what they are written with: layouts (`strides.py`) and types (`p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -68,15 +68,16 @@ class Spec(NamedTuple):
     device: torch.device | None = None
 
 
+R = TypeVar("R", bound=Callable)
 #: Overload -> rule.
-RULES: dict[Any, Callable[..., Any]] = {}
+RULES: dict[_torch.Overload, Callable] = {}
 
 
-def rule(*names: str) -> Callable[[Callable], Callable]:
+def rule(*names: str) -> Callable[[R], R]:
     """Registers a shape rule for overloads such as "add.Tensor" ("gelu" means "gelu.default"; names are ATen's, but for
     those like "library::scaled")."""
 
-    def register(function: Callable) -> Callable:
+    def register(function: R) -> R:
         for name in names:
             RULES[overload(name)] = function
         return function

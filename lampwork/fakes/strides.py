@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
+#: Sizes may be `torch.SymInt`, which the checker takes for an int.
 Shape = tuple[int, ...]
+#: What operators take as a number; bool is an int.
+Scalar = int | float | complex
 
 
 def exceeds_one(size: Any) -> bool:

@@ -8,7 +8,7 @@ operator without a rule here is run by its kernel on concrete numbers: the symbo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -111,11 +111,12 @@ def _by_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
 
 # Rules ----------------------------------------------------------------------------------------------------------------
 
-RULES: dict[Any, Callable[..., Any]] = {}
+RULES: dict[_torch.Overload, Callable] = {}
+R = TypeVar("R", bound=Callable)
 
 
-def _rule(*overloads: Any) -> Callable[[Callable], Callable]:
-    def register(function: Callable) -> Callable:
+def _rule(*overloads: _torch.Overload) -> Callable[[R], R]:
+    def register(function: R) -> R:
         for each in overloads:
             RULES[each] = function
         return function
@@ -165,7 +166,9 @@ def _reshape_alias(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any]) 
 
 
 @_rule(aten.as_strided.default)
-def _as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Layout:
+def _as_strided(
+    x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: int | None = None
+) -> Layout:
     """Whether this lies inside of the storage is asked where the memory is known."""
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape, {len(stride)} and {len(size)}")
@@ -299,7 +302,7 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> Layout:
 
 
 @_rule(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
-def _squeeze(x: torch.Tensor, dims: Any = None) -> Layout:
+def _squeeze(x: torch.Tensor, dims: int | Sequence[int] | None = None) -> Layout:
     shape, strides, offset = _parts(x)
     if dims is None:
         chosen = set(range(len(shape)))
@@ -313,7 +316,7 @@ def _squeeze(x: torch.Tensor, dims: Any = None) -> Layout:
 
 
 @_rule(aten.slice.Tensor)
-def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Layout:
+def _slice(x: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Layout:
     shape, strides, offset = _parts(x)
     if not shape:
         raise IndexError("slice() cannot be applied to a 0-dim tensor.")
@@ -361,7 +364,7 @@ _LONGEST = (1 << 63) - 1
 
 
 @_rule(aten.select.int)
-def _select(x: torch.Tensor, dim: int, index: Any) -> Layout:
+def _select(x: torch.Tensor, dim: int, index: int) -> Layout:
     shape, strides, offset = _parts(x)
     if not shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -375,7 +378,7 @@ def _select(x: torch.Tensor, dim: int, index: Any) -> Layout:
 
 
 @_rule(aten.split.Tensor)
-def _split(x: torch.Tensor, split_size: Any, dim: int = 0) -> list[Layout]:
+def _split(x: torch.Tensor, split_size: int, dim: int = 0) -> list[Layout]:
     if x.dim() and not by_contents(split_size) and split_size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
     size = x.size()[_dimension_to_split(x, dim)]
@@ -445,7 +448,7 @@ def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 
 
 @_rule(aten.unfold.default)
-def _unfold(x: torch.Tensor, dimension: int, size: Any, step: Any) -> Layout:
+def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> Layout:
     shape, strides, offset = _parts(x)
     dim = wrap_dim(dimension, len(shape))
     length = shape[dim] if shape else 1  # a tensor without dimensions is a row of one element

@@ -14,14 +14,14 @@ from lampwork.lower.lower import Lowering
 from lampwork.lower.pointwise import limited
 from lampwork.lower.promotion import result_type
 from lampwork.lower.reduction import mean_of, sum_of
-from lampwork.lower.rules import rule
-from lampwork.lower.values import TensorValue
+from lampwork.lower.rules import R, rule
+from lampwork.lower.values import Number, TensorValue
 
 
-def floating(*names: str) -> Callable:
+def floating(*names: str) -> Callable[[R], R]:
     """As `rule`, for operators that are lowered on floating types only."""
 
-    def register(function: Callable) -> Callable:
+    def register(function: R) -> R:
         @rule(*names)
         def lowerfloating(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
             out = lowering.out if hasattr(lowering.out, "dtype") else lowering.out[0]
@@ -33,7 +33,7 @@ def floating(*names: str) -> Callable:
 
 
 @floating("gelu")
-def _gelu(lowering: Lowering, self: TensorValue, approximate: str = "none") -> Any:
+def _gelu(lowering: Lowering, self: TensorValue, approximate: str = "none") -> TensorValue:
     def tanh(x: Expr) -> Expr:
         cube = ex.mul(ex.mul(x, x), x)
         inner = ex.mul(ex.like(math.sqrt(2.0 / math.pi), x), ex.add(x, ex.mul(ex.like(0.044715, x), cube)))
@@ -44,12 +44,12 @@ def _gelu(lowering: Lowering, self: TensorValue, approximate: str = "none") -> A
 
 
 @floating("silu")
-def _silu(lowering: Lowering, self: TensorValue) -> Any:
+def _silu(lowering: Lowering, self: TensorValue) -> TensorValue:
     return lowering.pointwise((self,), lambda x: ex.mul(x, ex.unary("sigmoid", x)))
 
 
 @floating("mish")
-def _mish(lowering: Lowering, self: TensorValue) -> Any:
+def _mish(lowering: Lowering, self: TensorValue) -> TensorValue:
     return lowering.pointwise((self,), lambda x: ex.mul(x, ex.unary("tanh", ex.unary("log1p", ex.unary("exp", x)))))
 
 
@@ -58,26 +58,26 @@ def _clamp_constant(x: Expr, low: float, high: float) -> Expr:
 
 
 @floating("hardsigmoid")
-def _hardsigmoid(lowering: Lowering, self: TensorValue) -> Any:
+def _hardsigmoid(lowering: Lowering, self: TensorValue) -> TensorValue:
     return lowering.pointwise((self,), lambda x: ex.div(_clamp_constant(ex.add(x, ex.like(3, x)), 0, 6), ex.like(6, x)))
 
 
 @floating("hardswish")
-def _hardswish(lowering: Lowering, self: TensorValue) -> Any:
+def _hardswish(lowering: Lowering, self: TensorValue) -> TensorValue:
     return lowering.pointwise(
         (self,), lambda x: ex.div(ex.mul(x, _clamp_constant(ex.add(x, ex.like(3, x)), 0, 6)), ex.like(6, x))
     )
 
 
 @rule("hardtanh")
-def _hardtanh(lowering: Lowering, self: TensorValue, min_val: Any = -1, max_val: Any = 1) -> Any:
+def _hardtanh(lowering: Lowering, self: TensorValue, min_val: Number = -1, max_val: Number = 1) -> TensorValue:
     if lowering.out.dtype == "bool" or lowering.out.dtype.startswith("u"):
         return NotImplemented
     return lowering.pointwise((self,), lambda x: limited(lowering, x, min_val, max_val))
 
 
 @floating("leaky_relu")
-def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Any = 0.01) -> Any:
+def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Number = 0.01) -> TensorValue:
     return lowering.pointwise(
         (self,),
         lambda x: ex.where(ex.compare("gt", x, ex.like(0, x)), x, ex.mul(x, ex.like(negative_slope, x))),
@@ -85,7 +85,7 @@ def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Any = 0.0
 
 
 @floating("elu")
-def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> TensorValue:
     def body(x: Expr) -> Expr:
         negative = ex.mul(
             ex.unary("expm1", ex.mul(x, ex.like(input_scale, x))), ex.like(float(alpha) * float(scale), x)
@@ -96,7 +96,7 @@ def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, 
 
 
 @floating("softplus")
-def _softplus(lowering: Lowering, self: TensorValue, beta: Any = 1, threshold: Any = 20) -> Any:
+def _softplus(lowering: Lowering, self: TensorValue, beta: Number = 1, threshold: Number = 20) -> TensorValue:
     def body(x: Expr) -> Expr:
         scaled = ex.mul(x, ex.like(beta, x))
         smooth = ex.div(ex.unary("log1p", ex.unary("exp", scaled)), ex.like(beta, x))
@@ -106,7 +106,7 @@ def _softplus(lowering: Lowering, self: TensorValue, beta: Any = 1, threshold: A
 
 
 @floating("log_sigmoid_forward")
-def _log_sigmoid_forward(lowering: Lowering, self: TensorValue) -> Any:
+def _log_sigmoid_forward(lowering: Lowering, self: TensorValue) -> tuple[TensorValue | None, ...]:
     meta, buffer = lowering.out
     shape = meta.shape
 
@@ -126,7 +126,7 @@ def _log_sigmoid_forward(lowering: Lowering, self: TensorValue) -> Any:
 
 
 @rule("threshold")
-def _threshold(lowering: Lowering, self: TensorValue, threshold: Any, value: Any) -> Any:
+def _threshold(lowering: Lowering, self: TensorValue, threshold: Number, value: Number) -> TensorValue:
     if self.dtype not in FLOATING and not (type(threshold) is int and type(value) is int and self.dtype != "bool"):
         return NotImplemented
     return lowering.pointwise(
@@ -135,7 +135,7 @@ def _threshold(lowering: Lowering, self: TensorValue, threshold: Any, value: Any
 
 
 @floating("hardshrink")
-def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
+def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Number = 0.5) -> TensorValue:
     lambd = lowering.rounded(lambd, self.dtype)
 
     def body(x: Expr) -> Expr:
@@ -148,7 +148,7 @@ def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
 
 
 @floating("softshrink")
-def _softshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
+def _softshrink(lowering: Lowering, self: TensorValue, lambd: Number = 0.5) -> TensorValue:
     def body(x: Expr) -> Expr:
         limit, nothing = ex.like(lambd, x), ex.like(0, x)
         # NaN stays. On a CPU so does the sign: there it is x * 0.
@@ -161,14 +161,14 @@ def _softshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
 
 
 @floating("_prelu_kernel")
-def _prelu(lowering: Lowering, self: TensorValue, weight: TensorValue) -> Any:
+def _prelu(lowering: Lowering, self: TensorValue, weight: TensorValue) -> TensorValue:
     return lowering.pointwise(
         (self, weight), lambda x, w: ex.where(ex.compare("gt", x, ex.like(0, x)), x, ex.mul(w, x))
     )
 
 
 @floating("glu")
-def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> Any:
+def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> TensorValue:
     meta = lowering.out
     dim %= len(meta.shape)
     half = meta.shape[dim]
@@ -183,7 +183,7 @@ def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> Any:
 
 
 @floating("logit")
-def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
+def _logit(lowering: Lowering, self: TensorValue, eps: float | None = None) -> TensorValue:
     low = high = None
     if eps is not None and eps >= 0:
         low = lowering.rounded(eps, self.dtype)
@@ -200,7 +200,7 @@ def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
 
 
 @floating("celu")
-def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> Any:
+def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> TensorValue:
     def body(x: Expr) -> Expr:
         negative = ex.mul(ex.unary("expm1", ex.mul(x, ex.like(1.0 / alpha, x))), ex.like(alpha, x))
         return ex.where(ex.compare("lt", x, ex.like(0, x)), negative, x)
@@ -209,7 +209,7 @@ def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> Any:
 
 
 @floating("sinc")
-def _sinc(lowering: Lowering, self: TensorValue) -> Any:
+def _sinc(lowering: Lowering, self: TensorValue) -> TensorValue:
     def body(x: Expr) -> Expr:
         scaled = ex.mul(x, ex.like(math.pi, x))
         return ex.where(ex.compare("eq", x, ex.like(0, x)), ex.like(1, x), ex.div(ex.unary("sin", scaled), scaled))
@@ -218,7 +218,7 @@ def _sinc(lowering: Lowering, self: TensorValue) -> Any:
 
 
 @floating("special_entr")
-def _entr(lowering: Lowering, self: TensorValue) -> Any:
+def _entr(lowering: Lowering, self: TensorValue) -> TensorValue:
     def body(x: Expr) -> Expr:
         zero = ex.like(0, x)
         outside = ex.where(ex.compare("eq", x, zero), zero, ex.like(-math.inf, x))
@@ -277,7 +277,7 @@ def _squared_error(a: Expr, b: Expr) -> Expr:
 @floating("binary_cross_entropy")
 def _binary_cross_entropy(
     lowering: Lowering, self: TensorValue, target: TensorValue, weight: TensorValue | None = None, reduction: int = 1
-) -> Any:
+) -> TensorValue:
     """-(t * max(log x, -100) + (1 - t) * max(log(1 - x), -100)), weighted. A check raises outside [0, 1]."""
     if target.dtype not in FLOATING or self.shape != target.shape or 0 in self.shape:
         return NotImplemented
@@ -319,7 +319,7 @@ def _binary_cross_entropy_with_logits(
     weight: TensorValue | None = None,
     pos_weight: TensorValue | None = None,
     reduction: int = 1,
-) -> Any:
+) -> TensorValue:
     """(1 - t) * x - (1 + (p - 1) * t) * log_sigmoid(x), weighted."""
     if self.dtype not in FLOATING or target.dtype not in FLOATING or self.shape != target.shape or 0 in self.shape:
         return NotImplemented

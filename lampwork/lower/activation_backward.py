@@ -14,7 +14,7 @@ from lampwork.lower import expressions as ex
 from lampwork.lower.activation import floating
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, TensorValue
+from lampwork.lower.values import IndexTuple, Number, TensorValue
 
 
 def _of_two(name: str, function: Callable[[Expr, Expr], Expr]) -> None:
@@ -65,7 +65,7 @@ _of_two("tanh_backward", lambda g, y: ex.mul(g, ex.sub(_one(y), ex.mul(y, y))))
 
 
 @floating("gelu_backward")
-def _gelu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, approximate: str = "none") -> Any:
+def _gelu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, approximate: str = "none") -> TensorValue:
     def exact(g: Expr, x: Expr) -> Expr:
         half = ex.like(0.5, x)
         share = ex.mul(half, ex.add(_one(x), ex.unary("erf", ex.mul(x, ex.like(math.sqrt(0.5), x)))))
@@ -85,7 +85,7 @@ def _gelu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, appro
 
 
 @rule("threshold_backward")
-def _threshold(lowering: Lowering, grad_output: TensorValue, self: TensorValue, threshold: Any) -> Any:
+def _threshold(lowering: Lowering, grad_output: TensorValue, self: TensorValue, threshold: Number) -> TensorValue:
     if lowering.out.dtype not in FLOATING:
         return NotImplemented
     return lowering.pointwise(
@@ -94,7 +94,9 @@ def _threshold(lowering: Lowering, grad_output: TensorValue, self: TensorValue, 
 
 
 @floating("hardtanh_backward")
-def _hardtanh(lowering: Lowering, grad_output: TensorValue, self: TensorValue, min_val: Any, max_val: Any) -> Any:
+def _hardtanh(
+    lowering: Lowering, grad_output: TensorValue, self: TensorValue, min_val: Number, max_val: Number
+) -> TensorValue:
     def body(g: Expr, x: Expr) -> Expr:
         outside = Compute(
             "or", (ex.compare("le", x, ex.like(min_val, x)), ex.compare("ge", x, ex.like(max_val, x))), "bool"
@@ -106,8 +108,8 @@ def _hardtanh(lowering: Lowering, grad_output: TensorValue, self: TensorValue, m
 
 @floating("leaky_relu_backward")
 def _leaky_relu(
-    lowering: Lowering, grad_output: TensorValue, self: TensorValue, negative_slope: Any, self_is_result: bool
-) -> Any:
+    lowering: Lowering, grad_output: TensorValue, self: TensorValue, negative_slope: Number, self_is_result: bool
+) -> TensorValue:
     return lowering.pointwise(
         (grad_output, self),
         lambda g, x: ex.where(ex.compare("gt", x, ex.like(0, x)), g, ex.mul(g, ex.like(negative_slope, g))),
@@ -120,10 +122,10 @@ def _elu(
     grad_output: TensorValue,
     alpha: Any,
     scale: Any,
-    input_scale: Any,
+    input_scale: Number,
     is_result: bool,
     self_or_result: TensorValue,
-) -> Any:
+) -> TensorValue:
     def body(g: Expr, x: Expr) -> Expr:
         negative = ex.like(float(alpha) * float(scale), x)
         if is_result:
@@ -137,7 +139,9 @@ def _elu(
 
 
 @floating("softplus_backward")
-def _softplus(lowering: Lowering, grad_output: TensorValue, self: TensorValue, beta: Any, threshold: Any) -> Any:
+def _softplus(
+    lowering: Lowering, grad_output: TensorValue, self: TensorValue, beta: Number, threshold: Number
+) -> TensorValue:
     def body(g: Expr, x: Expr) -> Expr:
         scaled = ex.mul(x, ex.like(beta, x))
         z = ex.unary("exp", scaled)
@@ -148,7 +152,7 @@ def _softplus(lowering: Lowering, grad_output: TensorValue, self: TensorValue, b
 
 
 @floating("log_sigmoid_backward")
-def _log_sigmoid(lowering: Lowering, grad_output: TensorValue, self: TensorValue, buffer: TensorValue) -> Any:
+def _log_sigmoid(lowering: Lowering, grad_output: TensorValue, self: TensorValue, buffer: TensorValue) -> TensorValue:
     """exp(-|x|), which the forward operator keeps on the CPU, is computed again."""
 
     def body(g: Expr, x: Expr) -> Expr:
@@ -161,7 +165,7 @@ def _log_sigmoid(lowering: Lowering, grad_output: TensorValue, self: TensorValue
 
 
 @floating("hardshrink_backward", "softshrink_backward")
-def _shrink(lowering: Lowering, grad_output: TensorValue, self: TensorValue, lambd: Any) -> Any:
+def _shrink(lowering: Lowering, grad_output: TensorValue, self: TensorValue, lambd: Number) -> TensorValue:
     def body(g: Expr, x: Expr) -> Expr:
         inside = Compute(
             "and", (ex.compare("ge", x, ex.like(-lambd, x)), ex.compare("le", x, ex.like(lambd, x))), "bool"
@@ -172,7 +176,9 @@ def _shrink(lowering: Lowering, grad_output: TensorValue, self: TensorValue, lam
 
 
 @floating("_prelu_kernel_backward")
-def _prelu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, weight: TensorValue) -> Any:
+def _prelu(
+    lowering: Lowering, grad_output: TensorValue, self: TensorValue, weight: TensorValue
+) -> tuple[TensorValue | None, ...]:
     first, second = lowering.out
     compute = compute_dtype(first.dtype)
 
@@ -194,7 +200,7 @@ def _prelu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, weig
 
 
 @floating("glu_backward")
-def _glu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, dim: int) -> Any:
+def _glu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, dim: int) -> TensorValue:
     meta = lowering.out
     dim %= len(meta.shape)
     half = grad_output.shape[dim]
@@ -220,7 +226,7 @@ def _glu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, dim: i
 
 
 @floating("logit_backward")
-def _logit(lowering: Lowering, grad_output: TensorValue, self: TensorValue, eps: Any = None) -> Any:
+def _logit(lowering: Lowering, grad_output: TensorValue, self: TensorValue, eps: float | None = None) -> TensorValue:
     def body(g: Expr, x: Expr) -> Expr:
         low, high = (0.0, 1.0) if eps is None or eps < 0 else (eps, 1 - eps)
         outside = Compute("or", (ex.compare("lt", x, ex.like(low, x)), ex.compare("gt", x, ex.like(high, x))), "bool")
@@ -235,7 +241,7 @@ def _logit(lowering: Lowering, grad_output: TensorValue, self: TensorValue, eps:
 
 
 @rule("native_dropout_backward")
-def _dropout(lowering: Lowering, grad_output: TensorValue, mask: TensorValue, scale: float) -> Any:
+def _dropout(lowering: Lowering, grad_output: TensorValue, mask: TensorValue, scale: float) -> TensorValue:
     if grad_output.dtype not in FLOATING:  # integers have no -0
         return NotImplemented
     return lowering.pointwise((grad_output, mask), lambda g, m: ex.mul(g, ex.mul(m, ex.like(scale, m))))

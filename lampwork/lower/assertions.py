@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lampwork.ir.program import Check
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
@@ -12,7 +10,9 @@ from lampwork.lower.values import TensorValue
 
 
 @rule("_assert_async", "_assert_async.msg")
-def _assert_async(lowering: Lowering, self: TensorValue, assert_msg: str = "an assertion on a tensor failed") -> Any:
+def _assert_async(
+    lowering: Lowering, self: TensorValue, assert_msg: str = "an assertion on a tensor failed"
+) -> tuple[TensorValue | None, ...]:
     """On a GPU the host waits for the answer, as eager does where the program branches on it: an assertion on the
     device would take the process's context with it."""
     if any(extent != 1 for extent in self.shape):

@@ -28,7 +28,7 @@ _MOST_PIECES = 16
 
 
 @rule("cat")
-def _cat(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> Any:
+def _cat(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
     meta = lowering.out
     # ATen skips the legacy one-dimensional empty tensor whatever the shapes.
     pieces = [tensor for tensor in tensors if tensor.shape != (0,) or meta.shape == (0,)]
@@ -68,7 +68,7 @@ def concatenated(lowering: Lowering, pieces: Sequence[TensorValue], dim: int) ->
 
 
 @rule("stack")
-def _stack(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> Any:
+def _stack(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
     if len(tensors) > _MOST_PIECES or any(tensor.dtype != tensors[0].dtype for tensor in tensors):
         return NotImplemented
     rank = len(tensors[0].shape)
@@ -91,7 +91,7 @@ def _stack(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> 
 
 
 @rule("constant_pad_nd")
-def _constant_pad(lowering: Lowering, self: TensorValue, pad: Sequence[Size], value: Any = 0) -> Any:
+def _constant_pad(lowering: Lowering, self: TensorValue, pad: Sequence[Size], value: Any = 0) -> TensorValue:
     shape, meta = self.shape, lowering.out
     rank = len(shape)
     before: list[Size] = [0] * rank
@@ -161,7 +161,7 @@ _mapped_padding(("replication_pad1d", "replication_pad2d", "replication_pad3d"),
 
 
 @rule("flip")
-def _flip(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> Any:
+def _flip(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> TensorValue:
     shape = self.shape
     flipped = {d % len(shape) for d in dims} if shape else set()
 
@@ -172,7 +172,7 @@ def _flip(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> Any:
 
 
 @rule("roll")
-def _roll(lowering: Lowering, self: TensorValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+def _roll(lowering: Lowering, self: TensorValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorValue:
     shape = self.shape
     if not shape:
         return lowering.compute(lowering.out, self.load)
@@ -201,7 +201,7 @@ def _roll(lowering: Lowering, self: TensorValue, shifts: Sequence[int], dims: Se
 
 
 @rule("repeat")
-def _repeat(lowering: Lowering, self: TensorValue, repeats: Sequence[Size]) -> Any:
+def _repeat(lowering: Lowering, self: TensorValue, repeats: Sequence[Size]) -> TensorValue:
     shape = self.shape
     if 0 in shape:
         return NotImplemented
@@ -227,10 +227,10 @@ def _slice_scatter(
     self: TensorValue,
     src: TensorValue,
     dim: int = 0,
-    start: Any = None,
-    end: Any = None,
+    start: Size | None = None,
+    end: Size | None = None,
     step: int = 1,
-) -> Any:
+) -> TensorValue:
     shape = self.shape
     dim %= len(shape)
     start, end = slice_bounds(shape[dim], start, end)
@@ -254,7 +254,7 @@ def _slice_scatter(
 
 
 @rule("select_scatter")
-def _select_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, dim: int, index: Size) -> Any:
+def _select_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, dim: int, index: Size) -> TensorValue:
     if src.dtype != self.dtype:
         return NotImplemented
     dim %= len(self.shape)
@@ -268,9 +268,8 @@ def _select_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, dim
 
 
 @rule("as_strided_scatter")
-def _as_strided_scatter(
-    lowering: Lowering, self: TensorValue, src: TensorValue, size: Any, stride: Any, storage_offset: Any = None
-) -> Any:
+def _as_strided_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, size: tuple[Size, ...],
+                        stride: tuple[Size, ...], storage_offset: Size | None = None) -> TensorValue:  # fmt: skip
     """Offsets count from the beginning of a storage, which is not where the planned buffer of a value begins."""
     ref = self.used().ref
     offset: Size = 0
@@ -298,7 +297,7 @@ def _as_strided_scatter(
 @rule("diagonal_scatter")
 def _diagonal_scatter(
     lowering: Lowering, self: TensorValue, src: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Any:
+) -> TensorValue:
     rank = len(self.shape)
     dim1, dim2 = dim1 % rank, dim2 % rank
     if src.dtype != self.dtype or src.shape[-1] == 0:

@@ -32,7 +32,9 @@ _true = ex.constant(True, "bool")
 
 
 @rule("native_dropout")
-def _native_dropout(lowering: Lowering, input: TensorValue, p: float, train: bool | None) -> Any:
+def _native_dropout(
+    lowering: Lowering, input: TensorValue, p: float, train: bool | None
+) -> tuple[TensorValue | None, ...]:
     if not lowering.kernels.draws or input.dtype not in FLOATING or not 0 <= p <= 1:
         return NotImplemented
     meta, mask_meta = lowering.out

@@ -14,7 +14,7 @@ from typing import Any
 from lampwork.ir import size
 from lampwork.ir.dtype import FLOAT8, FLOATING, UNSIGNED
 from lampwork.ir.loops import Compute, Constant, Expr, Index
-from lampwork.ir.size import Size
+from lampwork.ir.size import Size, SizeExpr
 from lampwork.lower.float8 import from_float8, to_float8
 
 _BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8}
@@ -28,8 +28,11 @@ def _as_float32(value: float) -> float:
 
 
 def constant(value: bool | int | float, dtype: str) -> Constant:
-    """The literal `value` as `dtype`: integers wrap, float32 literals are rounded."""
+    """The literal `value` as `dtype`: integers wrap, float32 literals are rounded. `TypeError` for a size that varies:
+    the operator goes through ATen then."""
     if dtype == "bool":
+        if isinstance(value, SizeExpr):  # any object is true
+            raise TypeError(f"{value} is no literal")
         return Constant(bool(value), "bool")
     if dtype in FLOATING:
         number = float(value)

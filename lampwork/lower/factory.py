@@ -11,7 +11,7 @@ from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, TensorValue
+from lampwork.lower.values import IndexTuple, Number, TensorValue
 
 
 def _fill(lowering: Lowering, value: Any) -> Any:
@@ -37,26 +37,29 @@ _filled(0, "empty.memory_format", "empty_like", "new_empty", "new_empty_strided"
 
 
 @rule("empty_strided")
-def _empty_strided(lowering: Lowering, size: Any, stride: Any, **options: Any) -> Any:
+def _empty_strided(
+    lowering: Lowering, size: tuple[Size, ...], stride: tuple[Size, ...], **options: object
+) -> TensorValue:
     if lowering.node.meta.get("unread"):
         return lowering.new_buffer(lowering.out, kind="unwritten")
     return _fill(lowering, 0)
 
 
 @rule("full", "full_like", "new_full")
-def _full(lowering: Lowering, first: Any, *args: Any, fill_value: Any = None, **options: Any) -> Any:
+def _full(lowering: Lowering, first: tuple[Size, ...] | TensorValue, *args: object, fill_value: Number | None = None,
+          **options: object) -> TensorValue:  # fmt: skip
     # full(size, value), full_like(self, value), new_full(self, size, value)
     value = args[-1] if args else fill_value
     return _fill(lowering, value)
 
 
 @rule("fill.Scalar", "fill.Tensor")
-def _fill_value(lowering: Lowering, self: TensorValue, value: Any) -> Any:
+def _fill_value(lowering: Lowering, self: TensorValue, value: Number | TensorValue) -> TensorValue:
     return _fill(lowering, value)
 
 
 @rule("scalar_tensor")
-def _scalar_tensor(lowering: Lowering, s: Any, **options: Any) -> Any:
+def _scalar_tensor(lowering: Lowering, s: Number, **options: object) -> TensorValue:
     return _fill(lowering, s)
 
 
@@ -90,7 +93,7 @@ def _step_along(lowering: Lowering, start: Expr, step: Expr, position: Expr) -> 
 
 
 @rule("arange", "arange.start", "arange.start_step")
-def _arange(lowering: Lowering, first: Any, *args: Any, **options: Any) -> Any:
+def _arange(lowering: Lowering, first: Number, *args: object, **options: object) -> TensorValue:
     length = lowering.out.shape[0]
     if not args:
         return _range(lowering, 0, 1, length)
@@ -99,7 +102,7 @@ def _arange(lowering: Lowering, first: Any, *args: Any, **options: Any) -> Any:
 
 
 @rule("linspace")
-def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: Any) -> Any:
+def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: object) -> TensorValue:
     """Counted from the nearer end, as ATen does."""
     dtype = lowering.out.dtype
     if dtype not in ("float32", "float64"):
@@ -121,7 +124,7 @@ def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: A
 
 
 @rule("eye", "eye.m")
-def _eye(lowering: Lowering, n: Any, *args: Any, **options: Any) -> Any:
+def _eye(lowering: Lowering, n: Size, *args: object, **options: object) -> TensorValue:
     return lowering.compute(lowering.out, lambda index: ex.compare("eq", as_index(index[0]), as_index(index[1])))
 
 

@@ -103,7 +103,7 @@ def _embedding(
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> TensorValue:
     rows = weight.shape[0]
     position = checked_position(lowering, indices, rows, False, "index out of range in self")
     symbol = fresh_symbol(lowering, rows)
@@ -116,7 +116,7 @@ def _embedding(
 
 
 @rule("index_select")
-def _index_select(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue) -> Any:
+def _index_select(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue) -> TensorValue:
     if not index.shape:
         return NotImplemented
     if not self.shape:
@@ -134,7 +134,9 @@ def _index_select(lowering: Lowering, self: TensorValue, dim: int, index: Tensor
 
 
 @rule("gather")
-def _gather(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, sparse_grad: bool = False) -> Any:
+def _gather(
+    lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, sparse_grad: bool = False
+) -> TensorValue:
     if not self.shape and 0 not in index.shape:
         message = "index out of bounds for dimension 0 with size 1"
         checked_position(lowering, index, 1, False, message, "RuntimeError")
@@ -154,7 +156,7 @@ def _gather(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue,
 
 
 @rule("take")
-def _take(lowering: Lowering, self: TensorValue, index: TensorValue) -> Any:
+def _take(lowering: Lowering, self: TensorValue, index: TensorValue) -> TensorValue:
     """Elements by their row-major position."""
     if 0 in self.shape or 0 in index.shape:
         return NotImplemented
@@ -223,7 +225,7 @@ def integer_indices(indices: Sequence[TensorValue | None]) -> bool:
 
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
-def _index(lowering: Lowering, self: TensorValue, indices: Sequence[TensorValue | None]) -> Any:
+def _index(lowering: Lowering, self: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
     if not integer_indices(indices):
         return NotImplemented
     if 0 in lowering.out.shape or 0 in self.shape:
@@ -248,7 +250,7 @@ def _nll_loss(
     weight: TensorValue | None,
     reduction: int,
     ignore_index: int,
-) -> Any:
+) -> tuple[TensorValue | None, ...]:
     shape = self.shape
     if self.dtype not in FLOATING or target.dtype != "int64" or 0 in shape or 0 in target.shape:
         return NotImplemented

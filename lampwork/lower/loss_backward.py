@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from lampwork import _torch
@@ -29,7 +30,9 @@ from lampwork.lower.values import IndexTuple, TensorValue
 
 
 @floating("_softmax_backward_data")
-def _softmax(lowering: Lowering, grad_output: TensorValue, output: TensorValue, dim: int, input_dtype: Any) -> Any:
+def _softmax(
+    lowering: Lowering, grad_output: TensorValue, output: TensorValue, dim: int, input_dtype: torch.dtype
+) -> TensorValue:
     shape = output.shape
     compute = compute_dtype(output.dtype)
     gradient = lambda index: ex.cast(grad_output.load(index), compute)
@@ -44,7 +47,9 @@ def _softmax(lowering: Lowering, grad_output: TensorValue, output: TensorValue, 
 
 
 @floating("_log_softmax_backward_data")
-def _log_softmax(lowering: Lowering, grad_output: TensorValue, output: TensorValue, dim: int, input_dtype: Any) -> Any:
+def _log_softmax(
+    lowering: Lowering, grad_output: TensorValue, output: TensorValue, dim: int, input_dtype: torch.dtype
+) -> TensorValue:
     shape = output.shape
     compute = compute_dtype(output.dtype)
     dims = (dim % len(shape),) if shape else ()
@@ -140,7 +145,7 @@ def _nll_loss(
     reduction: int,
     ignore_index: int,
     total_weight: TensorValue,
-) -> Any:
+) -> TensorValue:
     if self.dtype not in FLOATING or target.dtype != "int64" or 0 in self.shape:
         return NotImplemented
     if len(self.shape) == 1 and target.shape not in ((), (1,)):
@@ -256,7 +261,7 @@ def _binary_cross_entropy(
     target: TensorValue,
     weight: TensorValue | None = None,
     reduction: int = 1,
-) -> Any:
+) -> TensorValue:
     """g * (x - t) / max((1 - x) * x, 1e-12), weighted."""
     if target.dtype not in FLOATING:
         return NotImplemented

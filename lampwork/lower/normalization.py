@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import TensorRef
@@ -53,7 +55,7 @@ def _of_one_number(lowering: Lowering, self: TensorValue, log: bool) -> TensorVa
 
 
 @rule("_softmax")
-def _softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool, safe: bool = False) -> Any:
+def _softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool, safe: bool = False) -> TensorValue:
     if not self.shape and self.dtype in FLOATING and not safe:
         return _of_one_number(lowering, self, False)
     chosen = _prepare(lowering, self, dim)
@@ -77,14 +79,14 @@ def _softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: boo
 
 
 @rule("_safe_softmax")
-def _safe_softmax(lowering: Lowering, self: TensorValue, dim: int, dtype: Any = None) -> Any:
+def _safe_softmax(lowering: Lowering, self: TensorValue, dim: int, dtype: torch.dtype | None = None) -> TensorValue:
     if dtype is not None and lowering.out.dtype != self.dtype:
         return NotImplemented
     return _softmax(lowering, self, dim, False, safe=True)
 
 
 @rule("_log_softmax")
-def _log_softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool) -> Any:
+def _log_softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     if not self.shape and self.dtype in FLOATING:
         return _of_one_number(lowering, self, True)
     chosen = _prepare(lowering, self, dim)
@@ -191,11 +193,11 @@ _LONGEST_FOLLOWED = 7
 def _native_layer_norm(
     lowering: Lowering,
     input: TensorValue,
-    normalized_shape: Any,
+    normalized_shape: tuple[Size, ...],
     weight: TensorValue | None,
     bias: TensorValue | None,
     eps: float,
-) -> Any:
+) -> tuple[TensorValue | None, ...]:
     rank, inner = len(input.shape), len(normalized_shape)
     outer = rank - inner
     if input.dtype not in FLOATING or 0 in input.shape:
@@ -234,9 +236,8 @@ def _native_layer_norm(
 
 
 @rule("_fused_rms_norm")
-def _fused_rms_norm(
-    lowering: Lowering, input: TensorValue, normalized_shape: Any, weight: TensorValue | None, eps: float | None
-) -> Any:
+def _fused_rms_norm(lowering: Lowering, input: TensorValue, normalized_shape: tuple[int, ...],
+                    weight: TensorValue | None, eps: float | None) -> tuple[TensorValue | None, ...]:  # fmt: skip
     rank, inner = len(input.shape), len(normalized_shape)
     outer = rank - inner
     if input.dtype not in FLOATING or 0 in input.shape:
@@ -275,7 +276,7 @@ def _native_group_norm(
     HxW: Size,
     group: int,
     eps: float,
-) -> Any:
+) -> tuple[TensorValue | None, ...]:
     shape = input.shape
     if input.dtype not in FLOATING or 0 in shape:
         return NotImplemented
@@ -505,7 +506,7 @@ def _no_training(
     running_var: TensorValue,
     momentum: float,
     eps: float,
-) -> Any:
+) -> TensorValue:
     if not usable(input, weight, bias, running_mean, running_var):
         return NotImplemented
     return _inference(lowering, input, weight, bias, running_mean, running_var, eps)
@@ -581,7 +582,7 @@ def _native_batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> Any:
+) -> TensorValue:
     if not usable(input, weight, bias, running_mean, running_var):
         return NotImplemented
     if not training:
@@ -602,7 +603,7 @@ def _no_stats(
     training: bool,
     momentum: float,
     eps: float,
-) -> Any:
+) -> TensorValue:
     if not usable(input, weight, bias) or not training:
         return NotImplemented
     return _training(lowering, input, weight, bias, None, None, momentum, eps, None)
@@ -619,7 +620,7 @@ def _functional(
     training: bool,
     momentum: float,
     eps: float,
-) -> Any:
+) -> tuple[TensorValue | None, ...]:
     if not usable(input, weight, bias, running_mean, running_var):
         return NotImplemented
     if training:

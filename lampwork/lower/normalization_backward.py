@@ -92,13 +92,13 @@ def _layer_norm(
     lowering: Lowering,
     grad_out: TensorValue,
     input: TensorValue,
-    normalized_shape: Any,
+    normalized_shape: tuple[Size, ...],
     mean: TensorValue,
     rstd: TensorValue,
     weight: TensorValue | None,
     bias: TensorValue | None,
-    output_mask: Any,
-) -> Any:
+    output_mask: tuple[bool, ...],
+) -> TensorValue:
     return _of_last_dimensions(lowering, grad_out, input, normalized_shape, mean, rstd, weight, output_mask)
 
 
@@ -107,11 +107,11 @@ def _rms_norm(
     lowering: Lowering,
     grad_out: TensorValue,
     input: TensorValue,
-    normalized_shape: Any,
+    normalized_shape: tuple[int, ...],
     rstd: TensorValue,
     weight: TensorValue | None,
-    output_mask: Any,
-) -> Any:
+    output_mask: tuple[bool, ...],
+) -> TensorValue:
     return _of_last_dimensions(lowering, grad_out, input, normalized_shape, None, rstd, weight, output_mask)
 
 
@@ -184,8 +184,8 @@ def _group_norm(
     C: Size,
     HxW: Size,
     group: int,
-    output_mask: Any,
-) -> Any:
+    output_mask: tuple[bool, ...],
+) -> tuple[TensorValue | None, ...]:
     shape = input.shape
     if not usable(grad_out, input, mean, rstd, weight) or 0 in shape:
         return NotImplemented
@@ -246,8 +246,8 @@ def _batch_norm(
     save_invstd: TensorValue | None,
     train: bool,
     eps: float,
-    output_mask: Any,
-) -> Any:
+    output_mask: tuple[bool, ...],
+) -> tuple[TensorValue | None, ...]:
     shape = input.shape
     if not usable(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd) or 0 in shape:
         return NotImplemented
@@ -298,9 +298,9 @@ def _batch_norm_with_reserve(
     save_var: TensorValue | None,
     update: bool,
     eps: float,
-    output_mask: Any,
+    output_mask: tuple[bool, ...],
     reserve: TensorValue,
-) -> Any:
+) -> tuple[TensorValue | None, ...]:
     """The CPU reserves nothing and saves the inverse deviation; what a GPU's library reserves is its own."""
     if not lowering.numerics.reserves_deviation:
         return NotImplemented

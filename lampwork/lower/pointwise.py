@@ -16,7 +16,7 @@ from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import is_number
 from lampwork.lower.promotion import result_type
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, broadcast_index
+from lampwork.lower.values import IndexTuple, Number, TensorMeta, TensorValue, broadcast_index
 
 # Unary ----------------------------------------
 
@@ -56,7 +56,7 @@ _unary("square", lambda a: ex.mul(a, a))
 
 
 @rule("relu")
-def _relu(lowering: Lowering, self: TensorValue) -> Any:
+def _relu(lowering: Lowering, self: TensorValue) -> TensorValue:
     if lowering.out.dtype == "bool":
         return NotImplemented
     return lowering.pointwise((self,), lambda a: limited(lowering, a, 0, None))
@@ -124,7 +124,7 @@ _predicate(
 
 
 @rule("signbit")
-def _signbit(lowering: Lowering, self: TensorValue) -> Any:
+def _signbit(lowering: Lowering, self: TensorValue) -> TensorValue:
     def body(a: Expr) -> Expr:
         if a.dtype in FLOATING:
             return ex.test("signbit", a)
@@ -142,7 +142,7 @@ def _nan_to_num(
     nan: float | None = None,
     posinf: float | None = None,
     neginf: float | None = None,
-) -> Any:
+) -> TensorValue:
     dtype = self.dtype
     if dtype not in FLOATING:
         return lowering.pointwise((self,), lambda a: a)
@@ -181,7 +181,7 @@ def _scaled(b: Expr, alpha: Any) -> Expr:
 
 
 @rule("add.Tensor", "add.Scalar")
-def _add(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
+def _add(lowering: Lowering, self: TensorValue, other: TensorValue | Number, alpha: Number = 1) -> TensorValue:
     if lowering.out.dtype == "bool" and alpha != 1:
         return NotImplemented
     return _plus_scaled(lowering, self, other, alpha)
@@ -200,12 +200,12 @@ def _plus_scaled(lowering: Lowering, a: Any, b: Any, alpha: Any) -> TensorValue:
 
 
 @rule("sub.Tensor", "sub.Scalar")
-def _sub(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
+def _sub(lowering: Lowering, self: TensorValue, other: TensorValue | Number, alpha: Number = 1) -> TensorValue:
     return _plus_scaled(lowering, self, other, -alpha)
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
-def _rsub(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
+def _rsub(lowering: Lowering, self: TensorValue, other: TensorValue | Number, alpha: Number = 1) -> TensorValue:
     return _plus_scaled(lowering, other, self, -alpha)
 
 
@@ -216,7 +216,7 @@ _binary(("maximum",), ex.maximum)
 
 
 @rule("fmin", "fmax")
-def _fmin_fmax(lowering: Lowering, self: Any, other: Any) -> Any:
+def _fmin_fmax(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorValue:
     name = "fmin" if lowering.origin.op.startswith("aten::fmin") else "fmax"
     if lowering.out.dtype not in FLOATING:
         return lowering.pointwise((self, other), ex.minimum if name == "fmin" else ex.maximum)
@@ -224,7 +224,7 @@ def _fmin_fmax(lowering: Lowering, self: Any, other: Any) -> Any:
 
 
 @rule("nextafter")
-def _nextafter(lowering: Lowering, self: Any, other: Any) -> Any:
+def _nextafter(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorValue:
     """The neighbour in the type itself, which kernels of halves do not compute in."""
     if lowering.out.dtype in ("float16", "bfloat16"):
         return NotImplemented
@@ -280,28 +280,30 @@ def _integer_division(
 
 
 @rule("floor_divide", "floor_divide.Scalar")
-def _floor_divide(lowering: Lowering, self: Any, other: Any) -> Any:
+def _floor_divide(lowering: Lowering, self: TensorValue, other: TensorValue | Number) -> TensorValue:
     if lowering.out.dtype in FLOATING:
         return lowering.pointwise((self, other), _of_two("floordiv"), wide_numbers=FACTOR)
     return _integer_division(lowering, self, other, _of_two("floordiv"))
 
 
 @rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
-def _remainder(lowering: Lowering, self: Any, other: Any) -> Any:
+def _remainder(lowering: Lowering, self: TensorValue | Number, other: TensorValue | Number) -> TensorValue:
     if lowering.out.dtype in FLOATING:
         return lowering.pointwise((self, other), _of_two("mod"), as_elements=True)
     return _integer_division(lowering, self, other, _of_two("mod"))
 
 
 @rule("fmod.Tensor", "fmod.Scalar")
-def _fmod(lowering: Lowering, self: Any, other: Any) -> Any:
+def _fmod(lowering: Lowering, self: TensorValue, other: TensorValue | Number) -> TensorValue:
     if lowering.out.dtype in FLOATING:
         return lowering.pointwise((self, other), _of_two("fmod"), as_elements=True)
     return _integer_division(lowering, self, other, _of_two("fmod"))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
-def _div_mode(lowering: Lowering, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+def _div_mode(
+    lowering: Lowering, self: TensorValue, other: TensorValue | Number, rounding_mode: str | None = None
+) -> TensorValue:
     if rounding_mode is None:
         return lowering.pointwise((self, other), ex.div, wide_numbers=FACTOR)
     floor = rounding_mode == "floor"
@@ -375,7 +377,7 @@ def power(a: Expr, exponent: Any) -> Expr:
 
 
 @rule("pow.Tensor_Scalar")
-def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Any) -> Any:
+def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Number) -> TensorValue:
     dtype = lowering.out.dtype
     if dtype == "bool" or (dtype in INTEGRAL and (not isinstance(exponent, int) or exponent < 0)):
         return NotImplemented
@@ -388,14 +390,14 @@ def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Any) -> Any:
 
 
 @rule("pow.Tensor_Tensor", "pow.Scalar")
-def _pow(lowering: Lowering, self: Any, exponent: TensorValue) -> Any:
+def _pow(lowering: Lowering, self: TensorValue | Number, exponent: TensorValue) -> TensorValue:
     if lowering.out.dtype not in FLOATING:
         return NotImplemented
     return lowering.pointwise((self, exponent), lambda a, b: ex.binary("pow", a, b), as_elements=True)
 
 
 @rule("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
-def _xlogy(lowering: Lowering, self: Any, other: Any) -> Any:
+def _xlogy(lowering: Lowering, self: TensorValue | Number, other: TensorValue | Number) -> TensorValue:
     def body(a: Expr, b: Expr) -> Expr:
         value = ex.where(ex.compare("eq", a, ex.like(0, a)), ex.like(0, a), ex.mul(a, ex.unary("log", b)))
         return ex.where(ex.test("isnan", b), ex.like(math.nan, b), value)
@@ -404,7 +406,7 @@ def _xlogy(lowering: Lowering, self: Any, other: Any) -> Any:
 
 
 @rule("special_xlog1py", "special_xlog1py.self_scalar", "special_xlog1py.other_scalar")
-def _xlog1py(lowering: Lowering, self: Any, other: Any) -> Any:
+def _xlog1py(lowering: Lowering, self: TensorValue | Number, other: TensorValue | Number) -> TensorValue:
     def body(a: Expr, b: Expr) -> Expr:
         value = ex.where(ex.compare("eq", a, ex.like(0, a)), ex.like(0, a), ex.mul(a, ex.unary("log1p", b)))
         return ex.where(ex.test("isnan", b), ex.like(math.nan, b), value)
@@ -426,7 +428,7 @@ _binary(("logaddexp2",), _log_add_exp("exp2", lambda a: ex.mul(ex.unary("log1p",
 
 
 @rule("heaviside")
-def _heaviside(lowering: Lowering, self: TensorValue, values: TensorValue) -> Any:
+def _heaviside(lowering: Lowering, self: TensorValue, values: TensorValue) -> TensorValue:
     def body(a: Expr, b: Expr) -> Expr:
         zero = ex.like(0, a)
         return ex.where(ex.compare("eq", a, zero), b, ex.cast(ex.compare("gt", a, zero), a.dtype))
@@ -438,7 +440,9 @@ def _heaviside(lowering: Lowering, self: TensorValue, values: TensorValue) -> An
 
 
 @rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def _where(lowering: Lowering, condition: TensorValue, self: Any, other: Any) -> Any:
+def _where(
+    lowering: Lowering, condition: TensorValue, self: TensorValue | Number, other: TensorValue | Number
+) -> TensorValue:
     if condition.dtype != "bool":
         return NotImplemented
     shape, dtype = lowering.out.shape, lowering.out.dtype
@@ -455,14 +459,15 @@ def _where(lowering: Lowering, condition: TensorValue, self: Any, other: Any) ->
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
-def _masked_fill(lowering: Lowering, self: TensorValue, mask: TensorValue, value: Any) -> Any:
+def _masked_fill(lowering: Lowering, self: TensorValue, mask: TensorValue, value: Number | TensorValue) -> TensorValue:
     if mask.dtype != "bool":
         return NotImplemented
     return _where(lowering, mask, value, self)
 
 
 @rule("clamp", "clamp.Tensor")
-def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = None) -> Any:
+def _clamp(lowering: Lowering, self: TensorValue, min: Number | TensorValue | None = None,
+           max: Number | TensorValue | None = None) -> TensorValue:  # fmt: skip
     if all(each is None or type(each) in (int, float) for each in (min, max)):
         misses = not (lowering.numerics.limits_select and _torch.clamp_takes_missing_limits())
         return lowering.pointwise((self,), lambda a: limited(lowering, a, min, max, misses))
@@ -478,12 +483,12 @@ def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = No
 
 
 @rule("clamp_min", "clamp_min.Tensor")
-def _clamp_min(lowering: Lowering, self: TensorValue, min: Any) -> Any:
+def _clamp_min(lowering: Lowering, self: TensorValue, min: Number | TensorValue) -> TensorValue:
     return _one_limit(lowering, self, min, None)
 
 
 @rule("clamp_max", "clamp_max.Tensor")
-def _clamp_max(lowering: Lowering, self: TensorValue, max: Any) -> Any:
+def _clamp_max(lowering: Lowering, self: TensorValue, max: Number | TensorValue) -> TensorValue:
     return _one_limit(lowering, self, None, max)
 
 
@@ -494,17 +499,21 @@ def _one_limit(lowering: Lowering, self: TensorValue, min: Any, max: Any) -> Any
 
 
 @rule("addcmul")
-def _addcmul(lowering: Lowering, self: TensorValue, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
+def _addcmul(
+    lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
+) -> TensorValue:
     return lowering.pointwise((self, tensor1, tensor2), lambda a, b, c: ex.add(a, ex.mul(_scaled(b, value), c)))
 
 
 @rule("addcdiv")
-def _addcdiv(lowering: Lowering, self: TensorValue, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
+def _addcdiv(
+    lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
+) -> TensorValue:
     return lowering.pointwise((self, tensor1, tensor2), lambda a, b, c: ex.add(a, ex.div(_scaled(b, value), c)))
 
 
 @rule("lerp.Tensor", "lerp.Scalar")
-def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: Any) -> Any:
+def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: TensorValue | Number) -> TensorValue:
     def body(a: Expr, b: Expr, w: Expr) -> Expr:
         difference = ex.sub(b, a)
         near = ex.add(a, ex.mul(w, difference))
@@ -516,8 +525,8 @@ def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: Any) 
 
 @rule("addr")
 def _addr(
-    lowering: Lowering, self: TensorValue, vec1: TensorValue, vec2: TensorValue, beta: Any = 1, alpha: Any = 1
-) -> Any:
+    lowering: Lowering, self: TensorValue, vec1: TensorValue, vec2: TensorValue, beta: Number = 1, alpha: Number = 1
+) -> TensorValue:
     dtype = lowering.out.dtype
     if dtype not in FLOATING:
         return NotImplemented
@@ -532,7 +541,7 @@ def _addr(
 
 
 @rule("ldexp.Tensor")
-def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
+def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorValue:
     """`self * 2.0 ** other`, where the power is computed in the type that `pow` has; a float's exponent is moved by
     whole numbers of any size (`ldexp_kernel`; on PyTorch 2.11 and on GPUs by the power, too)."""
     out, shape = lowering.out.dtype, lowering.out.shape
@@ -560,7 +569,7 @@ def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
 
 
 @rule("angle")
-def _angle(lowering: Lowering, self: TensorValue) -> Any:
+def _angle(lowering: Lowering, self: TensorValue) -> TensorValue:
     def body(a: Expr) -> Expr:
         value = ex.where(ex.compare("lt", a, ex.like(0, a)), ex.like(math.pi, a), ex.like(0, a))
         return ex.where(ex.test("isnan", a), a, value)
@@ -569,7 +578,7 @@ def _angle(lowering: Lowering, self: TensorValue) -> Any:
 
 
 @rule("zero")
-def _zero(lowering: Lowering, self: TensorValue) -> Any:
+def _zero(lowering: Lowering, self: TensorValue) -> TensorValue:
     return lowering.compute(lowering.out, lambda index: ex.constant(0, self.dtype))
 
 
@@ -577,13 +586,13 @@ def _zero(lowering: Lowering, self: TensorValue) -> Any:
 
 
 @rule("_to_copy", "clone", "lift_fresh_copy", "contiguous")
-def _copy(lowering: Lowering, self: TensorValue, **options: Any) -> Any:
+def _copy(lowering: Lowering, self: TensorValue, **options: object) -> TensorValue:
     """dtype and strides are those of the result."""
     return lowering.compute(lowering.out, self.load)
 
 
 @rule("copy")
-def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_blocking: bool = False) -> Any:
+def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_blocking: bool = False) -> TensorValue:
     shape = lowering.out.shape
     return lowering.compute(lowering.out, lambda index: src.load(broadcast_index(index, shape, src.shape)))
 

@@ -16,10 +16,10 @@ from lampwork.lower.expressions import as_index
 from lampwork.lower.indexing import clamped, fresh_symbol
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue
+from lampwork.lower.values import IndexTuple, Result, TensorMeta, TensorValue
 
 
-def per_dimension(value: Any, count: int, default: Sequence[int] = ()) -> tuple[int, ...]:
+def per_dimension(value: int | Sequence[int], count: int, default: Sequence[int] = ()) -> tuple[int, ...]:
     if isinstance(value, int):
         value = (value,)
     value = tuple(value) or tuple(default)
@@ -38,12 +38,12 @@ def _inside(position: Size, low: Size, high: Size) -> Expr | None:
 def _max_pool(
     lowering: Lowering,
     self: TensorValue,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: tuple[int, ...],
+    stride: tuple[int, ...] = (),
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
-) -> Any:
+) -> tuple[TensorValue | None, ...]:
     """The largest element of each window, and where it is: the first of equal ones inside of the image, the last of
     NaNs."""
     if self.dtype not in FLOATING or 0 in self.shape:
@@ -112,13 +112,13 @@ def _divided(value: Expr, by: int) -> tuple[Expr, Expr]:
 def _avg_pool(
     lowering: Lowering,
     self: TensorValue,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
+    kernel_size: tuple[int, ...],
+    stride: tuple[int, ...] = (),
+    padding: int | tuple[int, ...] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> TensorValue:
     if self.dtype not in FLOATING or 0 in self.shape:
         return NotImplemented
     count = 3 if "3d" in lowering.origin.op else 2
@@ -155,7 +155,7 @@ def _avg_pool(
 
 
 @rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def _adaptive_avg_pool(lowering: Lowering, self: TensorValue, output_size: Any) -> Any:
+def _adaptive_avg_pool(lowering: Lowering, self: TensorValue, output_size: tuple[Size, ...]) -> Result:
     """Window k of n covers [k*size // n, ceil((k+1)*size / n))."""
     if self.dtype not in FLOATING or 0 in self.shape or 0 in lowering.out.shape:
         return NotImplemented
@@ -246,7 +246,7 @@ def nearest_source(size: Size, wanted: Size, scale: float | None, exact: bool) -
 )  # fmt: skip
 def _upsample_nearest(
     lowering: Lowering, self: TensorValue, output_size: Any, *scales: float | None, **named: Any
-) -> Any:
+) -> TensorValue:
     if 0 in self.shape or 0 in lowering.out.shape:
         return NotImplemented
     shape, meta = self.shape, lowering.out
@@ -283,7 +283,7 @@ def _is_channels_last(x: TensorValue) -> bool:
 @rule("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _upsample_linear(
     lowering: Lowering, self: TensorValue, output_size: Any, align_corners: bool, *scales: float | None, **named: Any
-) -> Any:
+) -> TensorValue:
     """Weighted means of the 2^n neighbours. Per dimension two helpers give each output position its source position and
     weight; the neighbours are loaded through them (UpSample.h: area_pixel_compute_source_index)."""
     shape, meta = self.shape, lowering.out
@@ -377,7 +377,7 @@ def _upsample_linear(
 
 
 @rule("pixel_shuffle")
-def _pixel_shuffle(lowering: Lowering, self: TensorValue, upscale_factor: int) -> Any:
+def _pixel_shuffle(lowering: Lowering, self: TensorValue, upscale_factor: int) -> TensorValue:
     r = upscale_factor
 
     def body(index: IndexTuple) -> Expr:
@@ -389,7 +389,7 @@ def _pixel_shuffle(lowering: Lowering, self: TensorValue, upscale_factor: int) -
 
 
 @rule("pixel_unshuffle")
-def _pixel_unshuffle(lowering: Lowering, self: TensorValue, downscale_factor: int) -> Any:
+def _pixel_unshuffle(lowering: Lowering, self: TensorValue, downscale_factor: int) -> TensorValue:
     r = downscale_factor
 
     def body(index: IndexTuple) -> Expr:
@@ -403,7 +403,7 @@ def _pixel_unshuffle(lowering: Lowering, self: TensorValue, downscale_factor: in
 
 
 @rule("channel_shuffle", "native_channel_shuffle")
-def _channel_shuffle(lowering: Lowering, self: TensorValue, groups: int) -> Any:
+def _channel_shuffle(lowering: Lowering, self: TensorValue, groups: int) -> TensorValue:
     each = floordiv(self.shape[1], groups)
 
     def body(index: IndexTuple) -> Expr:

@@ -12,7 +12,7 @@ lanes are then neighbours in memory only where channels are innermost: other lay
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lampwork.ir.dtype import FLOATING, compute_dtype
@@ -126,13 +126,13 @@ def _avg_pool(
     lowering: Lowering,
     grad_output: TensorValue,
     self: TensorValue,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: int | Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
-) -> Any:
+) -> TensorValue:
     if self.dtype not in FLOATING or 0 in self.shape:
         return NotImplemented
     count = 3 if "3d" in lowering.origin.op else 2
@@ -159,13 +159,13 @@ def _max_pool(
     lowering: Lowering,
     grad_output: TensorValue,
     self: TensorValue,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    kernel_size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
     ceil_mode: bool,
     indices: TensorValue,
-) -> Any:
+) -> TensorValue:
     if self.dtype not in FLOATING or 0 in self.shape or not lowering.kernels.scattered_loads:
         return NotImplemented
     count = 3 if "3d" in lowering.origin.op else 2
@@ -188,7 +188,7 @@ def _max_pool(
 
 
 @rule("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
-def _adaptive_avg_pool(lowering: Lowering, grad_output: TensorValue, self: TensorValue) -> Any:
+def _adaptive_avg_pool(lowering: Lowering, grad_output: TensorValue, self: TensorValue) -> TensorValue:
     """Where windows are of equal size and touch: an average pool."""
     count = 3 if "3d" in lowering.origin.op else 2
     first = len(self.shape) - count
@@ -206,7 +206,7 @@ def _adaptive_avg_pool(lowering: Lowering, grad_output: TensorValue, self: Tenso
 )  # fmt: skip
 def _upsample_nearest(
     lowering: Lowering, grad_output: TensorValue, output_size: Any, input_size: Any, *scales: Any, **named: Any
-) -> Any:
+) -> TensorValue:
     """Where each element was repeated a whole number of times."""
     inputs, outputs = lowering.out.shape[2:], grad_output.shape[2:]
     if (

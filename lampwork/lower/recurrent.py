@@ -6,11 +6,10 @@ called with grad mode on.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lampwork.ir.program import Extern
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
+from lampwork.lower.values import TensorValue
 
 #: What `runtime/launch/recurrent.py` runs.
 LAYER_WITH_WORKSPACE = "lampwork::mkldnn_rnn_layer_with_workspace.default"
@@ -18,7 +17,7 @@ _WORKSPACE = 3
 
 
 @rule("mkldnn_rnn_layer")
-def _mkldnn_rnn_layer(lowering: Lowering, *args: Any) -> Any:
+def _mkldnn_rnn_layer(lowering: Lowering, *args: object) -> tuple[TensorValue | None, ...]:
     if not lowering.needed(_WORKSPACE):
         return NotImplemented
     results = [

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.size import Size, bounds, product
@@ -19,7 +21,7 @@ from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import dtype_name
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue
+from lampwork.lower.values import IndexTuple, Number, TensorMeta, TensorValue
 
 Body = Callable[[IndexTuple], Expr]
 
@@ -100,7 +102,8 @@ def _converted(self: TensorValue, dtype: Any, accumulator: str) -> Body:
 
 
 @rule("sum.dim_IntList", "sum")
-def _sum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def _sum(lowering: Lowering, self: TensorValue, dim: tuple[int, ...] | None = None, keepdim: bool = False,
+         dtype: torch.dtype | None = None) -> TensorValue:  # fmt: skip
     accumulator = compute_dtype(lowering.out.dtype)
     dims = normalized_dims(dim, len(self.shape))
     if accumulator == "bool":
@@ -109,7 +112,8 @@ def _sum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool =
 
 
 @rule("nansum")
-def _nansum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def _nansum(lowering: Lowering, self: TensorValue, dim: tuple[int, ...] | None = None, keepdim: bool = False,
+            dtype: torch.dtype | None = None) -> TensorValue:  # fmt: skip
     accumulator = compute_dtype(lowering.out.dtype)
     if self.dtype not in FLOATING:
         return _sum(lowering, self, dim, keepdim, dtype)  # nothing in it is a NaN
@@ -126,7 +130,8 @@ def _nansum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: boo
 
 
 @rule("mean.dim", "mean")
-def _mean(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def _mean(lowering: Lowering, self: TensorValue, dim: tuple[int, ...] | None = None, keepdim: bool = False,
+          dtype: torch.dtype | None = None) -> TensorValue:  # fmt: skip
     if lowering.out.dtype not in FLOATING:
         return NotImplemented
     accumulator = compute_dtype(lowering.out.dtype)
@@ -137,7 +142,8 @@ def _mean(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool 
 
 
 @rule("prod", "prod.dim_int")
-def _prod(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def _prod(lowering: Lowering, self: TensorValue, dim: int | None = None, keepdim: bool = False,
+          dtype: torch.dtype | None = None) -> TensorValue:  # fmt: skip
     accumulator = compute_dtype(lowering.out.dtype)
     if accumulator == "bool":
         return NotImplemented
@@ -185,7 +191,9 @@ for _name, _op in (("amax", "first_max"), ("amin", "first_min"), ("max", "max"),
 
 
 @rule("aminmax")
-def _aminmax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+def _aminmax(
+    lowering: Lowering, self: TensorValue, dim: int | None = None, keepdim: bool = False
+) -> tuple[TensorValue | None, ...]:
     dims = normalized_dims(dim, len(self.shape))
     if _empty(self, dims):
         return NotImplemented
@@ -224,31 +232,35 @@ rule("min.dim")(_extreme_with_position("min"))
 
 
 @rule("argmax")
-def _argmax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+def _argmax(lowering: Lowering, self: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
     dims = normalized_dims(dim, len(self.shape))
     return NotImplemented if _empty(self, dims) else _position(lowering, "max", self, dims, lowering.out)
 
 
 @rule("argmin")
-def _argmin(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+def _argmin(lowering: Lowering, self: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
     dims = normalized_dims(dim, len(self.shape))
     return NotImplemented if _empty(self, dims) else _position(lowering, "min", self, dims, lowering.out)
 
 
 @rule("any", "any.dim", "any.dims")
-def _any(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+def _any(
+    lowering: Lowering, self: TensorValue, dim: int | tuple[int, ...] | None = None, keepdim: bool = False
+) -> TensorValue:
     dims = normalized_dims(dim, len(self.shape))
     return reduced(lowering, "any", self.shape, dims, _as(self, "bool"), "bool", lowering.out)
 
 
 @rule("all", "all.dim", "all.dims")
-def _all(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+def _all(
+    lowering: Lowering, self: TensorValue, dim: int | tuple[int, ...] | None = None, keepdim: bool = False
+) -> TensorValue:
     dims = normalized_dims(dim, len(self.shape))
     return reduced(lowering, "all", self.shape, dims, _as(self, "bool"), "bool", lowering.out)
 
 
 @rule("count_nonzero", "count_nonzero.dim_IntList")
-def _count_nonzero(lowering: Lowering, self: TensorValue, dim: Any = None) -> Any:
+def _count_nonzero(lowering: Lowering, self: TensorValue, dim: int | tuple[int, ...] | None = None) -> TensorValue:
     dims = normalized_dims(dim, len(self.shape))
     body = lambda index: ex.cast(ex.cast(self.load(index), "bool"), "int64")
     return lowering.reduce("sum", self.shape, dims, body, "int64", "", lowering.out)
@@ -545,26 +557,26 @@ def finish_keepdim(
 
 
 @rule("var.correction")
-def _var(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+def _var(lowering: Lowering, self: TensorValue, dim: tuple[int, ...] | None = None, correction: Number | None = None,
+         keepdim: bool = False) -> TensorValue:  # fmt: skip
     return _spread(lowering, self, dim, correction, False, False)
 
 
 @rule("std.correction")
-def _std(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+def _std(lowering: Lowering, self: TensorValue, dim: tuple[int, ...] | None = None, correction: Number | None = None,
+         keepdim: bool = False) -> TensorValue:  # fmt: skip
     return _spread(lowering, self, dim, correction, True, False)
 
 
 @rule("var_mean.correction")
-def _var_mean(
-    lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> Any:
+def _var_mean(lowering: Lowering, self: TensorValue, dim: tuple[int, ...] | None = None,
+              correction: Number | None = None, keepdim: bool = False) -> TensorValue:  # fmt: skip
     return _spread(lowering, self, dim, correction, False, True)
 
 
 @rule("std_mean.correction")
-def _std_mean(
-    lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> Any:
+def _std_mean(lowering: Lowering, self: TensorValue, dim: tuple[int, ...] | None = None,
+              correction: Number | None = None, keepdim: bool = False) -> TensorValue:  # fmt: skip
     return _spread(lowering, self, dim, correction, True, True)
 
 
@@ -572,9 +584,8 @@ def _std_mean(
 
 
 @rule("linalg_vector_norm")
-def _vector_norm(
-    lowering: Lowering, self: TensorValue, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Any:
+def _vector_norm(lowering: Lowering, self: TensorValue, ord: Number = 2, dim: tuple[int, ...] | None = None,
+                 keepdim: bool = False, dtype: torch.dtype | None = None) -> TensorValue:  # fmt: skip
     narrows = dtype is not None and ITEM_SIZE_BYTES[lowering.out.dtype] < ITEM_SIZE_BYTES[self.dtype]
     if self.dtype not in FLOATING or narrows:  # which eager refuses
         return NotImplemented
@@ -628,7 +639,7 @@ def power_of(value: Expr, exponent: float) -> Expr:
 
 
 @rule("dist")
-def _dist(lowering: Lowering, self: TensorValue, other: TensorValue, p: Any = 2) -> Any:
+def _dist(lowering: Lowering, self: TensorValue, other: TensorValue, p: Number = 2) -> TensorValue:
     if self.dtype not in FLOATING or self.dtype != other.dtype:
         return NotImplemented
     shape = broadcast_shape(self.shape, other.shape)
@@ -643,7 +654,7 @@ def _dist(lowering: Lowering, self: TensorValue, other: TensorValue, p: Any = 2)
 
 
 @rule("dot", "vdot")
-def _dot(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
+def _dot(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorValue:
     accumulator = compute_dtype(lowering.out.dtype)
     if accumulator == "bool":
         return NotImplemented
@@ -658,14 +669,13 @@ def broadcast_shape(left: tuple[Size, ...], right: tuple[Size, ...]) -> tuple[Si
 
 
 @rule("norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
-def _norm(
-    lowering: Lowering, self: TensorValue, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Any:
+def _norm(lowering: Lowering, self: TensorValue, p: Number | None = 2, dim: tuple[int, ...] | None = None,
+          keepdim: bool = False, dtype: torch.dtype | None = None) -> TensorValue:  # fmt: skip
     return _vector_norm(lowering, self, 2 if p is None else p, dim, keepdim)
 
 
 @rule("logsumexp")
-def _logsumexp(lowering: Lowering, self: TensorValue, dim: Any, keepdim: bool = False) -> Any:
+def _logsumexp(lowering: Lowering, self: TensorValue, dim: tuple[int, ...], keepdim: bool = False) -> TensorValue:
     meta = lowering.out
     if meta.dtype not in FLOATING:
         return NotImplemented

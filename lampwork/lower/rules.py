@@ -9,9 +9,13 @@ declining is discarded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
-Rule = Callable[..., Any]
+if TYPE_CHECKING:
+    from lampwork.lower.values import Result
+
+Rule = Callable[..., "Result"]
+R = TypeVar("R", bound=Callable)
 
 RULES: dict[str, Rule] = {}
 #: Rules that never compute (views): they serve every dtype, complex and float8 included.
@@ -31,10 +35,10 @@ def full_name(name: str) -> str:
     return name if "." in name else f"{name}.default"
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[R], R]:
     """Registers the function as the rule of operators `names` ("add.Tensor" or "relu", in the namespace aten)."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: R) -> R:
         for name in names:
             key = full_name(name if "::" in name else f"aten::{name}")
             assert key not in RULES, f"two rules for {key}"
@@ -44,10 +48,10 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def view_rule(*names: str) -> Callable[[Rule], Rule]:
+def view_rule(*names: str) -> Callable[[R], R]:
     """As `rule`, for operators that only rearrange: their result is an index map of the argument."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: R) -> R:
         rule(*names)(function)
         VIEWS.update(full_name(f"aten::{name}") for name in names)
         return function

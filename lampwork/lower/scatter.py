@@ -16,7 +16,7 @@ from lampwork.lower import expressions as ex
 from lampwork.lower.indexing import AdvancedIndex, checked_position, clamped, fresh_symbol, integer_indices
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
-from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, broadcast_index, grid
+from lampwork.lower.values import CannotLoad, IndexTuple, Number, Result, TensorValue, broadcast_index, grid
 
 _SUMMED_ON_GPUS = frozenset({"float32", "float64", "int32", "int64"})
 
@@ -61,7 +61,7 @@ def _index_put(
     indices: Sequence[TensorValue | None],
     values: TensorValue,
     accumulate: bool = False,
-) -> Any:
+) -> TensorValue:
     if not integer_indices(indices) or 0 in self.shape or (accumulate and not _may_add(self.dtype)):
         return NotImplemented
     advanced = AdvancedIndex(lowering, self.shape, indices)
@@ -106,18 +106,18 @@ def _scatter(
 
 
 @rule("scatter.src")
-def _scatter_src(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> Any:
+def _scatter_src(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
     return _scatter(lowering, self, dim, index, src.load, "write")
 
 
 @rule("scatter.value")
-def _scatter_value(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, value: Any) -> Any:
+def _scatter_value(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, value: Any) -> TensorValue:
     literal = ex.constant(value, self.dtype)
     return _scatter(lowering, self, dim, index, lambda point: literal, "write")
 
 
 @rule("scatter_add")
-def _scatter_add(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> Any:
+def _scatter_add(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
     return _scatter(lowering, self, dim, index, src.load, "add")
 
 
@@ -146,8 +146,8 @@ def _along(
 
 @rule("index_add")
 def _index_add(
-    lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, source: TensorValue, alpha: Any = 1
-) -> Any:
+    lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, source: TensorValue, alpha: Number = 1
+) -> TensorValue:
     def value(point: IndexTuple) -> Expr:
         loaded = source.load(point)
         return loaded if alpha == 1 else ex.mul(loaded, ex.like(alpha, loaded))
@@ -156,12 +156,16 @@ def _index_add(
 
 
 @rule("index_copy")
-def _index_copy(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, source: TensorValue) -> Any:
+def _index_copy(
+    lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, source: TensorValue
+) -> TensorValue:
     return _along(lowering, self, dim, index, source.shape, source.load, "write", "IndexError")
 
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
-def _index_fill(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, value: Any) -> Any:
+def _index_fill(
+    lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, value: Number | TensorValue
+) -> Result:
     if not self.shape and index.shape in ((), (1,)):
         checked_position(lowering, index, 1, True, "index out of range in self")
         return _replaced(lowering, self, lambda point: lowering.operand(value, (), (), self.dtype), "write")
@@ -191,7 +195,7 @@ def _embedding_backward(
     num_weights: Size,
     padding_idx: int,
     scale_grad_by_freq: bool,
-) -> Any:
+) -> Result:
     """Rows of the gradient added up where their indices say, in order. A GPU's sums would be in any order: ATen sorts
     the indices there. The forward operator has checked them."""
     ordered = lowering.kernels.stores_in_order

@@ -9,8 +9,10 @@ from typing import NamedTuple
 from lampwork.errors import CompileError
 from lampwork.ir.loops import Axis, Compute, Constant, Expr, Index, Load
 from lampwork.ir.program import TensorRef
-from lampwork.ir.size import Size, Symbol, add, bounds, mul
+from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, mul
 
+#: What operators take as a number; bool is an int. Complex numbers meet no kernel.
+Number = int | float | SizeExpr
 IndexTuple = tuple[Size, ...]
 IndexMap = Callable[[IndexTuple], IndexTuple]
 
@@ -115,6 +117,10 @@ class TensorValue:
         if self.known is not None:
             self.known.buffer_needed = True
         return self
+
+
+#: What a rule returns, or `NotImplemented`; None for an output that nobody reads.
+Result = TensorValue | tuple[TensorValue | None, ...]
 
 
 def is_closed(value: Expr) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import TensorRef
@@ -146,7 +148,7 @@ def _no_elements(index: IndexTuple) -> IndexTuple:
 
 
 @view_rule("view", "_unsafe_view", "reshape", "_reshape_alias")
-def _view(lowering: Lowering, self: TensorValue, size: Any, *strides: Any) -> Any:
+def _view(lowering: Lowering, self: TensorValue, size: tuple[Size, ...], *strides: object) -> TensorValue:
     return reshaped(lowering, self, lowering.out.shape, lowering.out.strides)
 
 
@@ -154,7 +156,7 @@ def _view(lowering: Lowering, self: TensorValue, size: Any, *strides: Any) -> An
 
 
 @view_rule("alias", "detach", "lift_fresh", "lift")
-def _alias(lowering: Lowering, self: TensorValue) -> Any:
+def _alias(lowering: Lowering, self: TensorValue) -> TensorValue:
     return self
 
 
@@ -174,12 +176,12 @@ def permuted(self: TensorValue, dims: Sequence[int]) -> TensorValue:
 
 
 @view_rule("permute")
-def _permute(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> Any:
+def _permute(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> TensorValue:
     return permuted(self, dims) if self.shape else self
 
 
 @view_rule("transpose.int")
-def _transpose(lowering: Lowering, self: TensorValue, dim0: int, dim1: int) -> Any:
+def _transpose(lowering: Lowering, self: TensorValue, dim0: int, dim1: int) -> TensorValue:
     rank = len(self.shape)
     if rank == 0:
         return self
@@ -189,13 +191,13 @@ def _transpose(lowering: Lowering, self: TensorValue, dim0: int, dim1: int) -> A
 
 
 @view_rule("t", "numpy_T", "matrix_H", "mT")
-def _t(lowering: Lowering, self: TensorValue) -> Any:
+def _t(lowering: Lowering, self: TensorValue) -> TensorValue:
     rank = len(self.shape)
     return self if rank < 2 else permuted(self, (*range(rank - 2), rank - 1, rank - 2))
 
 
 @view_rule("unsqueeze")
-def _unsqueeze(lowering: Lowering, self: TensorValue, dim: int) -> Any:
+def _unsqueeze(lowering: Lowering, self: TensorValue, dim: int) -> TensorValue:
     rank = len(self.shape)
     dim %= rank + 1
     shape, strides = self.shape, self.ref.strides
@@ -209,7 +211,7 @@ def _unsqueeze(lowering: Lowering, self: TensorValue, dim: int) -> Any:
 
 
 @view_rule("squeeze", "squeeze.dim", "squeeze.dims")
-def _squeeze(lowering: Lowering, self: TensorValue, dim: Any = None) -> Any:
+def _squeeze(lowering: Lowering, self: TensorValue, dim: int | tuple[int, ...] | None = None) -> TensorValue:
     shape = self.shape
     rank = len(shape)
     candidates = range(rank) if dim is None else [d % max(rank, 1) for d in ((dim,) if isinstance(dim, int) else dim)]
@@ -225,7 +227,7 @@ def _squeeze(lowering: Lowering, self: TensorValue, dim: Any = None) -> Any:
 
 
 @view_rule("expand")
-def _expand(lowering: Lowering, self: TensorValue, size: Any, implicit: bool = False) -> Any:
+def _expand(lowering: Lowering, self: TensorValue, size: tuple[Size, ...], implicit: bool = False) -> TensorValue:
     target = lowering.out.shape
     shape, strides = self.shape, self.ref.strides
     missing = len(target) - len(shape)
@@ -280,16 +282,15 @@ def _slice_bound(extent: Size, bound: Size) -> Size:
 
 
 @view_rule("slice.Tensor")
-def _slice(
-    lowering: Lowering, self: TensorValue, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Any:
+def _slice(lowering: Lowering, self: TensorValue, dim: int = 0, start: Size | None = None, end: Size | None = None,
+           step: int = 1) -> TensorValue:  # fmt: skip
     dim %= len(self.shape)
     start, _ = slice_bounds(self.shape[dim], start, end)
     return sliced(self, dim, start, lowering.out.shape[dim], step)
 
 
 @view_rule("select.int")
-def _select(lowering: Lowering, self: TensorValue, dim: int, index: Size) -> Any:
+def _select(lowering: Lowering, self: TensorValue, dim: int, index: Size) -> TensorValue:
     return selected(self, dim % len(self.shape), index)
 
 
@@ -309,7 +310,9 @@ def selected(self: TensorValue, dim: int, position: Size) -> TensorValue:
     "split.Tensor", "split_with_sizes", "split.sizes", "chunk", "tensor_split.sections", "unsafe_split.Tensor",
     "unsafe_split_with_sizes", "unsafe_chunk",
 )  # fmt: skip
-def _split(lowering: Lowering, self: TensorValue, sizes: Any, dim: int = 0) -> Any:
+def _split(
+    lowering: Lowering, self: TensorValue, sizes: Size | tuple[Size, ...] | int, dim: int = 0
+) -> tuple[TensorValue | None, ...]:
     """The lengths are those of the results."""
     dim %= len(self.shape)
     start: Size = 0
@@ -322,13 +325,13 @@ def _split(lowering: Lowering, self: TensorValue, sizes: Any, dim: int = 0) -> A
 
 
 @view_rule("unbind.int")
-def _unbind(lowering: Lowering, self: TensorValue, dim: int = 0) -> Any:
+def _unbind(lowering: Lowering, self: TensorValue, dim: int = 0) -> tuple[TensorValue | None, ...]:
     dim %= len(self.shape)
     return tuple([selected(self, dim, position) for position in range(len(lowering.out))])
 
 
 @view_rule("unfold")
-def _unfold(lowering: Lowering, self: TensorValue, dimension: int, size: int, step: int) -> Any:
+def _unfold(lowering: Lowering, self: TensorValue, dimension: int, size: int, step: int) -> TensorValue:
     shape, strides = self.shape, self.ref.strides
     if not shape:
         return self.view((size,), (1,), 0, lambda index: ())
@@ -346,7 +349,7 @@ def _unfold(lowering: Lowering, self: TensorValue, dimension: int, size: int, st
 
 
 @view_rule("diagonal")
-def _diagonal(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def _diagonal(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorValue:
     rank = len(self.shape)
     dim1, dim2 = dim1 % rank, dim2 % rank
     row, column = max(-offset, 0), max(offset, 0)
@@ -369,7 +372,7 @@ def _diagonal(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int 
 
 
 @view_rule("view.dtype")
-def _view_dtype(lowering: Lowering, self: TensorValue, dtype: Any) -> Any:
+def _view_dtype(lowering: Lowering, self: TensorValue, dtype: torch.dtype) -> TensorValue:
     name = dtype_name(dtype)
     if name == self.dtype:
         return self
@@ -383,7 +386,8 @@ def _view_dtype(lowering: Lowering, self: TensorValue, dtype: Any) -> Any:
 
 
 @view_rule("as_strided")
-def _as_strided(lowering: Lowering, self: TensorValue, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+def _as_strided(lowering: Lowering, self: TensorValue, size: tuple[Size, ...], stride: tuple[Size, ...],
+                storage_offset: Size | None = None) -> TensorValue:  # fmt: skip
     """Any strided view. Loads turn the element's offset back into an index where the buffer is dense."""
     buffer = lowering.buffers[self.used().ref.buffer]
     # The offset counts from the storage's start, which need not be where an input's buffer starts.

@@ -8,7 +8,6 @@ Such a nest is inlined into what adds it to other gradients.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from lampwork.ir.loops import Compute, Constant, Expr
 from lampwork.ir.size import Size, add, floordiv, minimum, mod, mul
@@ -34,10 +33,10 @@ def _slice(
     grad_output: TensorValue,
     input_sizes: Sequence[Size],
     dim: int,
-    start: Any,
-    end: Any,
+    start: Size,
+    end: Size,
     step: int,
-) -> Any:
+) -> TensorValue:
     shape = lowering.out.shape
     dim %= len(shape)
     start, end = slice_bounds(shape[dim], start, end)
@@ -58,7 +57,9 @@ def _slice(
 
 
 @rule("select_backward")
-def _select(lowering: Lowering, grad_output: TensorValue, input_sizes: Sequence[Size], dim: int, index: Any) -> Any:
+def _select(
+    lowering: Lowering, grad_output: TensorValue, input_sizes: Sequence[Size], dim: int, index: Size
+) -> TensorValue:
     shape = lowering.out.shape
     dim %= len(shape)
     chosen = add(index, shape[dim]) if isinstance(index, int) and index < 0 else index
@@ -73,7 +74,7 @@ def _select(lowering: Lowering, grad_output: TensorValue, input_sizes: Sequence[
 @rule("diagonal_backward")
 def _diagonal(
     lowering: Lowering, grad_output: TensorValue, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
-) -> Any:
+) -> TensorValue:
     rank = len(lowering.out.shape)
     dim1, dim2 = dim1 % rank, dim2 % rank
     rest = [k for k in range(rank) if k not in (dim1, dim2)]
@@ -90,7 +91,7 @@ def _diagonal(
 @rule("unfold_backward")
 def _unfold(
     lowering: Lowering, grad_in: TensorValue, input_sizes: Sequence[Size], dim: int, size: int, step: int
-) -> Any:
+) -> TensorValue:
     """The sum over the windows that an element lies in; windows without overlap hold it once or not at all."""
     shape = lowering.out.shape
     if not shape or not isinstance(size, int) or grad_in.dtype in ("float16", "bfloat16", "bool"):

@@ -12,16 +12,18 @@ from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.reduction import reduced
 from lampwork.lower.rules import RULES, Rule, full_name, rule
-from lampwork.lower.values import IndexTuple, TensorValue
+from lampwork.lower.values import IndexTuple, Result, TensorValue
 
 
 def _copying(name: str, view: Rule) -> None:
     @rule(name)
-    def lower_copy(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
+    def lower_copy(lowering: Lowering, *args: object, **kwargs: object) -> Result:
         result = view(lowering, *args, **kwargs)
         if isinstance(result, tuple):
             return tuple(
-                lowering.compute(lowering.out[k], value.load, str(k)) if lowering.needed(k) else None
+                lowering.compute(lowering.out[k], value.load, str(k))
+                if value is not None and lowering.needed(k)
+                else None
                 for k, value in enumerate(result)
             )
         return result if result is NotImplemented else lowering.compute(lowering.out, result.load)
@@ -37,7 +39,7 @@ for _name in (
 
 
 @rule("narrow_copy")
-def _narrow_copy(lowering: Lowering, self: TensorValue, dim: int, start: int, length: int) -> Any:
+def _narrow_copy(lowering: Lowering, self: TensorValue, dim: int, start: int, length: int) -> TensorValue:
     dim %= len(self.shape)
     first = start + self.shape[dim] if start < 0 else start
     return lowering.compute(
@@ -46,7 +48,7 @@ def _narrow_copy(lowering: Lowering, self: TensorValue, dim: int, start: int, le
 
 
 @rule("rot90")
-def _rot90(lowering: Lowering, self: TensorValue, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+def _rot90(lowering: Lowering, self: TensorValue, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorValue:
     shape = self.shape
     first, second = (d % len(shape) for d in dims)
     turns = k % 4
@@ -77,7 +79,7 @@ def place_on_diagonal(row: Size, column: Size, offset: Any, length: Size) -> tup
 
 
 @rule("diag_embed")
-def _diag_embed(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def _diag_embed(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorValue:
     rank = len(lowering.out.shape)
     dim1, dim2 = dim1 % rank, dim2 % rank
     rest = [d for d in range(rank) if d not in (dim1, dim2)]
@@ -91,7 +93,7 @@ def _diag_embed(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: in
 
 
 @rule("trace")
-def _trace(lowering: Lowering, self: TensorValue) -> Any:
+def _trace(lowering: Lowering, self: TensorValue) -> TensorValue:
     length = min(self.shape)  # type: ignore[type-var]
     if lowering.out.dtype in ("float16", "bfloat16", "bool"):
         return NotImplemented

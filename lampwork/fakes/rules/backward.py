@@ -32,6 +32,7 @@ from lampwork.fakes.shapes import (
     surely_same,
     wrap_dim,
 )
+from lampwork.fakes.strides import Scalar
 from lampwork.fakes.views import RULES as VIEWS
 from lampwork.fakes.views import aten
 
@@ -39,7 +40,7 @@ from lampwork.fakes.views import aten
 @rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward", "hardswish_backward",
       "hardsigmoid_backward", "hardtanh_backward", "softplus_backward",
       "hardshrink_backward", "softshrink_backward", "logit_backward")  # fmt: skip
-def activation(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def activation(gradient: torch.Tensor, x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
     dtype = promoted((gradient, x))
     if not dtype.is_floating_point:
         raise Unknown
@@ -47,12 +48,14 @@ def activation(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: An
 
 
 @rule("leaky_relu_backward")
-def leaky_relu(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+def leaky_relu(gradient: torch.Tensor, x: torch.Tensor, *args: object) -> Spec:
     return activation(x, gradient)
 
 
 @rule("elu_backward")
-def elu(gradient: torch.Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: torch.Tensor) -> Spec:
+def elu(
+    gradient: torch.Tensor, alpha: Scalar, scale: Scalar, input_scale: Scalar, is_result: bool, x: torch.Tensor
+) -> Spec:
     return activation(gradient, x)
 
 
@@ -64,7 +67,7 @@ def dropout(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Spec:
 
 
 @rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward")
-def loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: object, **kwargs: object) -> Spec:
     if x.dtype != target.dtype or not same_sizes(x.size(), target.size()):
         raise Unknown
     return _dense(x)
@@ -72,7 +75,7 @@ def loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: A
 
 @rule("binary_cross_entropy_backward")
 def binary_cross_entropy(
-    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
+    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: object, **kwargs: object
 ) -> Spec:
     return loss(gradient, x, target)._replace(strides=preserved(x))
 
@@ -85,9 +88,8 @@ def soft_margin_loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tens
 
 
 @rule("nll_loss_backward")
-def nll_loss(
-    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *args: Any
-) -> Spec:
+def nll_loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int,
+             *args: object) -> Spec:  # fmt: skip
     _expect_of_nll(gradient, x, target, weight, reduction)
     return _dense(x)
 
@@ -102,9 +104,8 @@ def _expect_of_nll(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor
 
 
 @rule("nll_loss2d_backward")
-def nll_loss2d(
-    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *args: Any
-) -> Spec:
+def nll_loss2d(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
+               reduction: int, *args: object) -> Spec:  # fmt: skip
     """Eager lays the result out as `x` and refuses what is not in a row then, images with channels last among them."""
     shape, strides = tuple(x.size()), preserved(x)
     if not is_contiguous(shape, strides):
@@ -114,7 +115,7 @@ def nll_loss2d(
 
 
 @rule("multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward")
-def dense(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+def dense(gradient: torch.Tensor, x: torch.Tensor, *args: object) -> Spec:
     return _dense(x)
 
 
@@ -133,7 +134,7 @@ def _dense(x: torch.Tensor) -> Spec:
 
 @rule("native_layer_norm_backward")
 def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, mean: Any, rstd: Any, weight: Any,
-               bias: Any, output_mask: Sequence[bool]) -> Any:  # fmt: skip
+               bias: Any, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     expect_sizes("the gradient of a layer norm", gradient.size(), x.size())
     expect_sizes("what a layer norm normalises", normalized_shape, x.size()[x.dim() - len(normalized_shape) :])
     rows = (*x.size()[: x.dim() - len(normalized_shape)], *(1 for _ in normalized_shape))
@@ -147,7 +148,7 @@ def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, m
 
 @rule("_fused_rms_norm_backward")
 def rms_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, rstd: Any, weight: Any,
-             output_mask: Sequence[bool]) -> Any:  # fmt: skip
+             output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     """As the kernel for a GPU; elsewhere the operator is made of others."""
     if not x.is_cuda or weight is None and output_mask[1]:
         raise Unknown
@@ -157,7 +158,7 @@ def rms_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, rst
 
 @rule("native_group_norm_backward")
 def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,
-               group: int, output_mask: Sequence[bool]) -> Any:  # fmt: skip
+               group: int, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     if weight is None and any(output_mask[1:]):
         raise Unknown
     shape = tuple(x.size())
@@ -177,7 +178,7 @@ def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, we
 
 @rule("native_batch_norm_backward")
 def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: Any, running_mean: Any, running_var: Any, mean: Any,
-               rstd: Any, train: bool, eps: float, output_mask: Sequence[bool]) -> Any:  # fmt: skip
+               rstd: Any, train: bool, eps: float, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     shape = tuple(x.size())
     expect_sizes("the gradient of a batch norm", gradient.size(), shape)
     read = (running_mean, running_var) if not train else (mean, rstd)
@@ -205,7 +206,7 @@ def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: Any, running_mea
 @rule("convolution_backward")
 def convolution(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Any, stride: Any,
                 padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int,
-                output_mask: Sequence[bool]) -> Any:  # fmt: skip
+                output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     """On the CPU, and by cuDNN; the meta kernel, which imports sympy, takes 0.4 s for the first and 100 us for each."""
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
     if x.is_cuda and x.dim() in (3, 4, 5) and gradient.dtype == x.dtype == weight.dtype:
@@ -296,8 +297,9 @@ rule("unfold_backward")(_of_view(aten.unfold.default))
 
 
 @rule("max_pool2d_with_indices_backward")
-def max_pool(gradient: torch.Tensor, x: torch.Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-             ceil_mode: bool, indices: torch.Tensor) -> Spec:  # fmt: skip
+def max_pool(gradient: torch.Tensor, x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int],
+             padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool,
+             indices: torch.Tensor) -> Spec:  # fmt: skip
     if x.dim() != 4:
         raise Unknown
     shape = pool_shape(x, kernel_size, stride, padding, dilation, ceil_mode)
@@ -306,8 +308,8 @@ def max_pool(gradient: torch.Tensor, x: torch.Tensor, kernel_size: Any, stride: 
 
 
 @rule("avg_pool2d_backward")
-def avg_pool(gradient: torch.Tensor, x: torch.Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
-             *args: Any) -> Spec:  # fmt: skip
+def avg_pool(gradient: torch.Tensor, x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int],
+             padding: Sequence[int], ceil_mode: bool, *args: object) -> Spec:  # fmt: skip
     if x.dim() != 4:
         raise Unknown
     return _of_pool(gradient, x, pool_shape(x, kernel_size, stride, padding, 1, ceil_mode))
@@ -328,7 +330,9 @@ def adaptive_pool(gradient: torch.Tensor, x: torch.Tensor) -> Spec:
 
 @rule("upsample_nearest2d_backward", "upsample_bilinear2d_backward",
       "_upsample_nearest_exact2d_backward")  # fmt: skip
-def upsample(gradient: torch.Tensor, output_size: Any, input_size: Sequence[int], *args: Any, **kwargs: Any) -> Spec:
+def upsample(
+    gradient: torch.Tensor, output_size: Sequence[int], input_size: Sequence[int], *args: object, **kwargs: object
+) -> Spec:
     if suggests_channels_last(gradient) and not gradient.is_cpu:
         raise Unknown
     shape = tuple(input_size)
@@ -337,7 +341,7 @@ def upsample(gradient: torch.Tensor, output_size: Any, input_size: Sequence[int]
 
 
 @rule("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
-def ctc_loss(gradient: torch.Tensor, log_probs: torch.Tensor, *args: Any) -> Spec:
+def ctc_loss(gradient: torch.Tensor, log_probs: torch.Tensor, *args: object) -> Spec:
     return _dense(log_probs)
 
 

@@ -5,6 +5,7 @@ LAPACK returns column-major matrices; the meta kernels promise row-major ones fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from lampwork.fakes.shapes import (
     rule,
     wrap_dim,
 )
+from lampwork.fakes.strides import Scalar
 
 
 def column_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -36,7 +38,9 @@ def _on_cpu(tensor: torch.Tensor) -> None:
 
 
 @rule("_linalg_svd")
-def linalg_svd(a: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: Any = None) -> Any:
+def linalg_svd(
+    a: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[Spec, Spec, Spec]:
     _on_cpu(a)
     if a.dim() < 2 or not compute_uv:
         raise Unknown
@@ -53,7 +57,7 @@ def linalg_svd(a: torch.Tensor, full_matrices: bool = False, compute_uv: bool = 
 
 
 @rule("linalg_eig")
-def linalg_eig(a: torch.Tensor) -> Any:
+def linalg_eig(a: torch.Tensor) -> tuple[Spec, Spec]:
     _on_cpu(a)
     shape = tuple(a.size())
     if len(shape) < 2 or shape[-1] != shape[-2]:
@@ -63,7 +67,7 @@ def linalg_eig(a: torch.Tensor) -> Any:
 
 
 @rule("geqrf")
-def geqrf(a: torch.Tensor) -> Any:
+def geqrf(a: torch.Tensor) -> tuple[Spec, Spec]:
     _on_cpu(a)
     if a.dim() < 2:
         raise Unknown
@@ -73,7 +77,9 @@ def geqrf(a: torch.Tensor) -> Any:
 
 
 @rule("linalg_pinv.atol_rtol_tensor")
-def linalg_pinv(a: torch.Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Spec:
+def linalg_pinv(
+    a: torch.Tensor, *, atol: torch.Tensor | None = None, rtol: torch.Tensor | None = None, hermitian: bool = False
+) -> Spec:
     _on_cpu(a)
     if a.dim() < 2:
         raise Unknown
@@ -114,7 +120,7 @@ def _transformed(strides: Any, shape: list[Any], dims: list[int]) -> tuple[Any, 
 
 
 @rule("_fft_c2c")
-def fft_c2c(x: torch.Tensor, dim: Any, normalization: int, forward: bool) -> Spec:
+def fft_c2c(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Spec:
     dims = _with_mkl(x, dim)
     if not x.is_complex():
         raise Unknown
@@ -124,7 +130,7 @@ def fft_c2c(x: torch.Tensor, dim: Any, normalization: int, forward: bool) -> Spe
 
 
 @rule("_fft_r2c")
-def fft_r2c(x: torch.Tensor, dim: Any, normalization: int, onesided: bool) -> Spec:
+def fft_r2c(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Spec:
     """The last of `dim` has half the elements and one more, when `onesided`, and is transformed first."""
     dims = _with_mkl(x, dim)
     if not x.is_floating_point() or x.dtype not in COMPLEX_OF:
@@ -138,7 +144,7 @@ def fft_r2c(x: torch.Tensor, dim: Any, normalization: int, onesided: bool) -> Sp
 
 
 @rule("_fft_c2r")
-def fft_c2r(x: torch.Tensor, dim: Any, normalization: int, last_dim_size: int) -> Spec:
+def fft_c2r(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Spec:
     """All dimensions but the last of `dim` are transformed from complex to complex before."""
     dims = _with_mkl(x, dim)
     if len(dims) > 1:
@@ -149,8 +155,8 @@ def fft_c2r(x: torch.Tensor, dim: Any, normalization: int, last_dim_size: int) -
 
 
 @rule("_trilinear")
-def trilinear(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, expand1: Any, expand2: Any, expand3: Any,
-              sumdim: Any, unroll_dim: int = 1) -> Spec:  # fmt: skip
+def trilinear(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, expand1: Sequence[int], expand2: Sequence[int],
+              expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1) -> Spec:  # fmt: skip
     """Products of three tensors expanded to one shape, summed over `sumdim`; the layout follows ATen's, which
     multiplies and adds up slice by slice."""
     total = a.dim() + len(expand1)
@@ -167,38 +173,44 @@ def trilinear(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, expand1: Any, e
 
 
 @rule("histogram.bin_ct")
-def histogram(x: torch.Tensor, bins: int = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+def histogram(x: torch.Tensor, bins: int = 100, *, range: Sequence[float] | None = None,
+              weight: torch.Tensor | None = None, density: bool = False) -> tuple[Spec, Spec]:  # fmt: skip
     return Spec((bins,), (1,), x.dtype), Spec((bins + 1,), (1,), x.dtype)
 
 
 @rule("histogram.bins_tensor")
-def histogram_of_edges(x: torch.Tensor, bins: torch.Tensor, *, weight: Any = None, density: bool = False) -> Any:
+def histogram_of_edges(
+    x: torch.Tensor, bins: torch.Tensor, *, weight: torch.Tensor | None = None, density: bool = False
+) -> tuple[Spec, Spec]:
     if bins.dim() != 1 or bins.numel() < 2:
         raise Unknown
     return Spec((bins.numel() - 1,), (1,), x.dtype), Spec((bins.numel(),), (1,), x.dtype)
 
 
 @rule("_histogramdd_bin_edges")
-def histogramdd_bin_edges(x: torch.Tensor, bins: Any, *, range: Any = None, weight: Any = None,
-                          density: bool = False) -> Any:  # fmt: skip
+def histogramdd_bin_edges(x: torch.Tensor, bins: Sequence[int], *, range: Sequence[float] | None = None,
+                          weight: torch.Tensor | None = None, density: bool = False) -> list[Spec]:  # fmt: skip
     return [Spec((each + 1,), (1,), x.dtype) for each in bins]
 
 
 @rule("_histogramdd_from_bin_cts")
-def histogramdd_of_counts(x: torch.Tensor, bins: Any, *, range: Any = None, weight: Any = None,
-                          density: bool = False) -> Spec:  # fmt: skip
+def histogramdd_of_counts(x: torch.Tensor, bins: Sequence[int], *, range: Sequence[float] | None = None,
+                          weight: torch.Tensor | None = None, density: bool = False) -> Spec:  # fmt: skip
     return Spec(tuple(bins), contiguous(tuple(bins)), x.dtype)
 
 
 @rule("_histogramdd_from_bin_tensors")
-def histogramdd_of_edges(x: torch.Tensor, bins: Any, *, weight: Any = None, density: bool = False) -> Spec:
+def histogramdd_of_edges(
+    x: torch.Tensor, bins: Sequence[torch.Tensor], *, weight: torch.Tensor | None = None, density: bool = False
+) -> Spec:
     shape = tuple(each.numel() - 1 for each in bins)
     return Spec(shape, contiguous(shape), x.dtype)
 
 
 @rule("segment_reduce")
-def segment_reduce(data: torch.Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None,
-                   axis: int = 0, unsafe: bool = False, initial: Any = None) -> Spec:  # fmt: skip
+def segment_reduce(data: torch.Tensor, reduce: str, *, lengths: Any = None, indices: torch.Tensor | None = None,
+                   offsets: Any = None, axis: int = 0, unsafe: bool = False,
+                   initial: Scalar | None = None) -> Spec:  # fmt: skip
     """One segment per length, or between two offsets. `axis` follows the dimensions of `lengths`."""
     if (lengths is None) == (offsets is None) or indices is not None:
         raise Unknown

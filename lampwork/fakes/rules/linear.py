@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from lampwork.fakes.shapes import (
     strides_suggest_channels_last,
     suggests_channels_last,
 )
+from lampwork.fakes.strides import Scalar
 
 
 def _same_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -42,7 +44,7 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Spec:
 
 
 @rule("addmm")
-def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
+def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
     _same_dtype(bias, a, b)
     result = mm(a, b)
     sizes = tuple(bias.size())
@@ -63,7 +65,7 @@ def bmm(a: torch.Tensor, b: torch.Tensor) -> Spec:
 
 
 @rule("baddbmm")
-def baddbmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
+def baddbmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
     _same_dtype(bias, a, b)
     result = bmm(a, b)
     check_expands(bias.size(), result.shape)
@@ -85,7 +87,7 @@ def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
 
 
 @rule("addr")
-def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
+def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
     """All three take part in the result's type, a scalar too, which is expanded first."""
     if vec1.dim() != 1 or vec2.dim() != 1 or x.dtype == vec1.dtype == vec2.dtype:
         raise Unknown
@@ -96,8 +98,9 @@ def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Any =
 
 
 @rule("convolution")
-def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
-                transposed: bool, output_padding: Any, groups: int) -> Spec:  # fmt: skip
+def convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Sequence[int],
+                padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int],
+                groups: int) -> Spec:  # fmt: skip
     dims = weight.dim() - 2
     if x.dim() != weight.dim() or dims < 1 or 0 in x.size() or 0 in weight.size():
         raise Unknown
@@ -152,7 +155,8 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
 
 @rule("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
-                        is_causal: bool = False, *, attn_mask: Any = None, scale: Any = None) -> Any:  # fmt: skip
+                        is_causal: bool = False, *, attn_mask: torch.Tensor | None = None,
+                        scale: float | None = None) -> tuple[Spec, Spec]:  # fmt: skip
     """Results: output [B, H, S, D] in the layout of `empty_like(query)`; logsumexp [B, H, S] in memory as [B, S, H]."""
     batch, heads, length, _ = query.size()
     shape = (batch, heads, length, value.size()[3])
@@ -164,7 +168,8 @@ def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
 
 @rule("_native_multi_head_attention")
 def attention_layer(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, embed_dim: int, num_head: int,
-                    *weights: Any, need_weights: bool = True, **options: Any) -> Any:  # fmt: skip
+                    *weights: Any, need_weights: bool = True,
+                    **options: object) -> tuple[Spec | None, ...]:  # fmt: skip
     """Without attention's weights there is one result (the meta kernel says an empty tensor)."""
     need_weights = weights[5] if len(weights) > 5 else need_weights
     if need_weights or query.dim() != 3:
@@ -198,7 +203,8 @@ _SEEDS = Spec((), (), torch.int64), Spec((), (), torch.int64)
 
 @rule("_scaled_dot_product_flash_attention")
 def flash_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
-                    is_causal: bool = False, return_debug_mask: bool = False, *, scale: Any = None) -> Any:  # fmt: skip
+                    is_causal: bool = False, return_debug_mask: bool = False, *,
+                    scale: float | None = None) -> tuple[Spec | int | None, ...]:  # fmt: skip
     if return_debug_mask:
         raise Unknown
     batch, heads, length, _ = query.size()
@@ -210,9 +216,9 @@ def flash_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
 
 
 @rule("_scaled_dot_product_cudnn_attention")
-def cudnn_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: Any, with_sums: bool,
-                    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
-                    scale: Any = None) -> Any:  # fmt: skip
+def cudnn_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None,
+                    with_sums: bool, dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False,
+                    *, scale: float | None = None) -> tuple[Spec | int | None, ...]:  # fmt: skip
     batch, heads, length, _ = query.size()
     sums = Spec((batch, heads, length, 1), (heads * length, length, 1, 1), torch.float32) if with_sums else None
     output = _attention_output(query, key, value)
@@ -220,8 +226,9 @@ def cudnn_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
 
 
 @rule("_scaled_dot_product_efficient_attention")
-def efficient_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: Any, with_sums: bool,
-                        dropout_p: float = 0.0, is_causal: bool = False, *, scale: Any = None) -> Any:  # fmt: skip
+def efficient_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None,
+                        with_sums: bool, dropout_p: float = 0.0, is_causal: bool = False, *,
+                        scale: float | None = None) -> tuple[Spec, ...]:  # fmt: skip
     """The output lies in memory as [B, S, H, D]."""
     if query.dim() != 4 or value.dim() != 4:
         raise Unknown

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 
@@ -32,18 +33,35 @@ from lampwork.fakes.shapes import (
     surely_same,
     wrap_dim,
 )
+from lampwork.fakes.strides import Scalar
 from lampwork.fakes.symbolic import are_sizes, by_contents
 from lampwork.fakes.views import RULES as VIEWS
 from lampwork.fakes.views import aten, view_strides
 
+if TYPE_CHECKING:
 
-def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None) -> Spec:
+    class TensorOptions(TypedDict, total=False):
+        """What operators that make tensors take by keyword."""
+
+        dtype: torch.dtype | None
+        layout: torch.layout | None
+        device: torch.device | None
+        pin_memory: bool | None
+        memory_format: torch.memory_format | None
+
+
+def _new(shape: Sequence[int], options: TensorOptions, strides: Sequence[int] | None = None,
+         dtype: torch.dtype | None = None, device: torch.device | None = None) -> Spec:  # fmt: skip
+    """A fresh tensor; `dtype` and `device` where the call names none."""
     shape = tuple(shape)
     if any(size < 0 for size in shape):
         raise Unknown
-    where = exact_device(device) if device is not None else torch.get_default_device()
+    device = options.get("device") or device
     return Spec(
-        shape, contiguous(shape) if strides is None else tuple(strides), dtype or torch.get_default_dtype(), where
+        shape,
+        contiguous(shape) if strides is None else tuple(strides),
+        options.get("dtype") or dtype or torch.get_default_dtype(),
+        exact_device(device) if device is not None else torch.get_default_device(),
     )
 
 
@@ -51,131 +69,123 @@ def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None
 
 
 @rule("empty.memory_format", "zeros", "ones", "rand", "randn")
-def factory(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
-            memory_format: Any = None) -> Spec:  # fmt: skip
-    if layout not in (None, torch.strided) or pin_memory:
+def factory(size: Sequence[int], **options: Unpack[TensorOptions]) -> Spec:
+    if options.get("layout") not in (None, torch.strided) or options.get("pin_memory"):
         raise Unknown
-    if memory_format in (torch.channels_last, torch.channels_last_3d):
-        return _new(size, dtype, device, channels_last(tuple(size)))
-    return _new(size, dtype, device)
+    if options.get("memory_format") in (torch.channels_last, torch.channels_last_3d):
+        return _new(size, options, channels_last(tuple(size)))
+    return _new(size, options)
 
 
 @rule("empty_strided")
-def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
-                  pin_memory: Any = None) -> Spec:  # fmt: skip
-    return _new(size, dtype, device, stride)
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Unpack[TensorOptions]) -> Spec:
+    return _new(size, options, stride)
 
 
 @rule("full")
-def full(
-    size: Any, value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Spec:
-    return _new(size, dtype or scalar_dtype(value), device)
+def full(size: Sequence[int], value: Scalar, **options: Unpack[TensorOptions]) -> Spec:
+    return _new(size, options, dtype=options.get("dtype") or scalar_dtype(value))
 
 
 @rule("scalar_tensor")
-def scalar_tensor(
-    value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Spec:
-    return _new((), dtype, device)
+def scalar_tensor(value: Scalar, **options: Unpack[TensorOptions]) -> Spec:
+    return _new((), options)
 
 
 @rule("arange", "arange.start", "arange.start_step")
-def arange(*bounds: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+def arange(*bounds: Any, **options: Unpack[TensorOptions]) -> Spec:
     if not all(type(each) in (int, float, torch.SymInt) for each in bounds):
         raise Unknown
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     whole = all(type(each) is not float for each in bounds)
     if step == 0 or (end - start) * step < 0:
         raise Unknown
-    if dtype is None:
-        dtype = torch.int64 if whole else torch.get_default_dtype()
+    dtype = options.get("dtype") or (torch.int64 if whole else torch.get_default_dtype())
     if not whole and not dtype.is_floating_point:
         raise Unknown
-    return _new((math.ceil((end - start) / step) if not whole else -((start - end) // step),), dtype, device)
+    count = math.ceil((end - start) / step) if not whole else -((start - end) // step)
+    return _new((count,), options, dtype=dtype)
 
 
 @rule("randint", "randint.low")
-def randint(*args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
-    return _new(args[-1], dtype or torch.int64, device)
+def randint(*args: Any, **options: Unpack[TensorOptions]) -> Spec:
+    return _new(args[-1], options, dtype=torch.int64)
 
 
 @rule("randperm")
-def randperm(n: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
-    return _new((n,), dtype or torch.int64, device)
+def randperm(n: int, **options: Unpack[TensorOptions]) -> Spec:
+    return _new((n,), options, dtype=torch.int64)
 
 
 @rule("linspace")
-def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None,
-             pin_memory: Any = None) -> Spec:  # fmt: skip
+def linspace(start: Scalar, end: Scalar, steps: int, **options: Unpack[TensorOptions]) -> Spec:
     if isinstance(start, complex) or isinstance(end, complex):
         raise Unknown
-    return _new((steps,), dtype, device)
+    return _new((steps,), options)
 
 
 @rule("eye", "eye.m")
-def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Spec:
-    return _new((n, n if m is None else m), dtype, device)
+def eye(n: int, m: int | None = None, **options: Unpack[TensorOptions]) -> Spec:
+    return _new((n, n if m is None else m), options)
 
 
 @rule("empty_like", "zeros_like", "ones_like", "rand_like", "randn_like")
-def like(x: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
-         memory_format: Any = None) -> Spec:  # fmt: skip
-    if layout not in (None, torch.strided):
+def like(x: torch.Tensor, **options: Unpack[TensorOptions]) -> Spec:
+    if options.get("layout") not in (None, torch.strided):
         raise Unknown
-    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and exact_device(device))
+    device = options.get("device")
+    strides = in_memory_format(x, options.get("memory_format"))
+    return Spec(tuple(x.size()), strides, options.get("dtype") or x.dtype, device and exact_device(device))
 
 
 @rule("full_like", "randint_like")
-def full_like(x: torch.Tensor, value: Any, **options: Any) -> Spec:
+def full_like(x: torch.Tensor, value: Scalar, **options: Unpack[TensorOptions]) -> Spec:
     return like(x, **options)
 
 
 @rule("randint_like.low_dtype")
-def randint_like(x: torch.Tensor, low: Any, high: Any, **options: Any) -> Spec:
+def randint_like(x: torch.Tensor, low: int, high: int, **options: Unpack[TensorOptions]) -> Spec:
     return like(x, **options)
 
 
 @rule("new_empty", "new_zeros", "new_ones")
-def new_tensor(x: torch.Tensor, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
-               pin_memory: Any = None) -> Spec:  # fmt: skip
-    return _new(size, dtype or x.dtype, device or x.device)
+def new_tensor(x: torch.Tensor, size: Sequence[int], **options: Unpack[TensorOptions]) -> Spec:
+    return _new(size, options, None, x.dtype, x.device)
 
 
 @rule("new_full")
-def new_full(x: torch.Tensor, size: Any, value: Any, **options: Any) -> Spec:
+def new_full(x: torch.Tensor, size: Sequence[int], value: Scalar, **options: Unpack[TensorOptions]) -> Spec:
     return new_tensor(x, size, **options)
 
 
 @rule("new_empty_strided")
-def new_empty_strided(x: torch.Tensor, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None,
-                      device: Any = None, pin_memory: Any = None) -> Spec:  # fmt: skip
-    return _new(size, dtype or x.dtype, device or x.device, stride)
+def new_empty_strided(
+    x: torch.Tensor, size: Sequence[int], stride: Sequence[int], **options: Unpack[TensorOptions]
+) -> Spec:
+    return _new(size, options, stride, x.dtype, x.device)
 
 
 @rule("_sample_dirichlet")
-def sample_dirichlet(alpha: torch.Tensor, generator: Any = None) -> Spec:
+def sample_dirichlet(alpha: torch.Tensor, generator: torch.Generator | None = None) -> Spec:
     if not alpha.dtype.is_floating_point:
         raise Unknown
     return Spec(alpha.size(), contiguous(alpha.size()), alpha.dtype)
 
 
 @rule("bernoulli", "bernoulli.p")
-def bernoulli(x: torch.Tensor, p: Any = None, *, generator: Any = None) -> Spec:
+def bernoulli(x: torch.Tensor, p: float | None = None, *, generator: torch.Generator | None = None) -> Spec:
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
 
 
 @rule("normal.Tensor_Tensor")
-def normal(mean: torch.Tensor, std: torch.Tensor, *, generator: Any = None) -> Spec:
+def normal(mean: torch.Tensor, std: torch.Tensor, *, generator: torch.Generator | None = None) -> Spec:
     shape = broadcast([mean.size(), std.size()])
     return Spec(shape, contiguous(shape), mean.dtype)
 
 
 @rule("rrelu_with_noise")
-def rrelu(x: torch.Tensor, noise: torch.Tensor, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False,
-          generator: Any = None) -> Spec:  # fmt: skip
+def rrelu(x: torch.Tensor, noise: torch.Tensor, lower: Scalar = 0.125, upper: Scalar = 1 / 3, training: bool = False,
+          generator: torch.Generator | None = None) -> Spec:  # fmt: skip
     if not x.dtype.is_floating_point or not x.is_cpu:
         raise Unknown
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
@@ -187,7 +197,7 @@ def rrelu_and_noise(x: torch.Tensor, noise: torch.Tensor, *others: Any, **more: 
 
 
 @rule("native_dropout")
-def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
+def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[Spec, Spec]:
     if not x.dtype.is_floating_point:
         raise Unknown
     strides = preserved(x)
@@ -198,20 +208,19 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
 
 
 @rule("clone")
-def clone(x: torch.Tensor, *, memory_format: Any = None) -> Spec:
+def clone(x: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> Spec:
     return Spec(tuple(x.size()), in_memory_format(x, memory_format), x.dtype)
 
 
 @rule("_to_copy")
-def to_copy(x: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
-            non_blocking: bool = False, memory_format: Any = None) -> Spec:  # fmt: skip
-    if layout not in (None, torch.strided) or pin_memory:
+def to_copy(x: torch.Tensor, *, non_blocking: bool = False, **options: Unpack[TensorOptions]) -> Spec:
+    if options.get("pin_memory"):
         raise Unknown
-    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and exact_device(device))
+    return like(x, **options)
 
 
 @rule("_unsafe_view")
-def unsafe_view(x: torch.Tensor, size: Any) -> Spec:
+def unsafe_view(x: torch.Tensor, size: Sequence[int]) -> Spec:
     """A view that autograd need not know about. Its memory is the argument's, which nobody else sees."""
     shape = list(size)
     if not is_contiguous(x.size(), x.stride()):
@@ -223,14 +232,14 @@ def unsafe_view(x: torch.Tensor, size: Any) -> Spec:
 
 
 @rule("flip")
-def flip(x: torch.Tensor, dims: Any) -> Spec:
+def flip(x: torch.Tensor, dims: Sequence[int]) -> Spec:
     if len({wrap_dim(dim, x.dim()) for dim in dims}) < len(dims):
         raise Unknown
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
 @rule("rot90")
-def rot90(x: torch.Tensor, k: int = 1, dims: Any = (0, 1)) -> Spec:
+def rot90(x: torch.Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Spec:
     """A flip, of which dimensions are exchanged; of no quarter turn a copy in row-major order."""
     if len(dims) != 2 or x.dim() < 2:
         raise Unknown
@@ -245,14 +254,14 @@ def rot90(x: torch.Tensor, k: int = 1, dims: Any = (0, 1)) -> Spec:
 
 
 @rule("fill.Scalar", "fill.Tensor")
-def fill(x: torch.Tensor, value: Any) -> Spec:
+def fill(x: torch.Tensor, value: Scalar | torch.Tensor) -> Spec:
     if isinstance(value, torch.Tensor) and value.dim():
         raise RuntimeError(f"fill only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
 @rule("roll")
-def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Spec:
+def roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Spec:
     count = len(shifts) if isinstance(shifts, (list, tuple)) else 1
     named = dims if isinstance(dims, (list, tuple)) else (dims,)
     if count != (len(named) or 1) or not x.dim() and named:
@@ -272,7 +281,7 @@ def triangle(x: torch.Tensor, diagonal: int = 0) -> Spec:
 
 
 @rule("repeat")
-def repeat(x: torch.Tensor, repeats: Any) -> Spec:
+def repeat(x: torch.Tensor, repeats: Sequence[int]) -> Spec:
     if len(repeats) < x.dim():
         raise Unknown
     padded = (1,) * (len(repeats) - x.dim()) + tuple(x.size())
@@ -281,7 +290,7 @@ def repeat(x: torch.Tensor, repeats: Any) -> Spec:
 
 
 @rule("constant_pad_nd")
-def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
+def constant_pad_nd(x: torch.Tensor, pad: Sequence[int], value: Scalar = 0) -> Spec:
     shape = list(x.size())
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise Unknown
@@ -301,14 +310,14 @@ def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
 
 
 @rule("reflection_pad2d", "reflection_pad3d")
-def reflection_pad(x: torch.Tensor, padding: Any) -> Spec:
+def reflection_pad(x: torch.Tensor, padding: Sequence[int]) -> Spec:
     if any(width >= x.size()[-1 - index // 2] for index, width in enumerate(padding[: 2 * x.dim()])):
         raise Unknown
     return replication_pad(x, padding)
 
 
 @rule("replication_pad2d", "replication_pad3d")
-def replication_pad(x: torch.Tensor, padding: Any) -> Spec:
+def replication_pad(x: torch.Tensor, padding: Sequence[int]) -> Spec:
     """Kernels for the CPU keep the memory format, also where one image of a volume looks like images of a plane; those
     for GPUs do not."""
     spatial = len(padding) // 2
@@ -323,7 +332,7 @@ def replication_pad(x: torch.Tensor, padding: Any) -> Spec:
 
 
 @rule("max_unpool2d")
-def max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Spec:
+def max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int]) -> Spec:
     """Kernels for the CPU keep the memory format."""
     if not x.is_cpu or x.dim() != 4 or indices.dtype != torch.int64 or not same_sizes(x.size(), indices.size()):
         raise Unknown
@@ -362,7 +371,7 @@ def pixel_unshuffle(x: torch.Tensor, factor: int) -> Spec:
 
 
 @rule("cat")
-def cat(tensors: Any, dim: int = 0) -> Spec:
+def cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Spec:
     kept = [each for each in tensors if each.dim() != 1 or not has_zero(each.size())]
     if not kept or any(each.dim() == 0 for each in tensors):
         raise Unknown
@@ -383,7 +392,7 @@ def cat(tensors: Any, dim: int = 0) -> Spec:
 
 
 @rule("stack")
-def stack(tensors: Any, dim: int = 0) -> Spec:
+def stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Spec:
     first = tensors[0].size()
     dim = wrap_dim(dim, len(first) + 1)
     if any(not same_sizes(each.size(), first) for each in tensors):
@@ -402,7 +411,7 @@ def stack(tensors: Any, dim: int = 0) -> Spec:
 
 
 @rule("embedding")
-def embedding(weight: torch.Tensor, indices: torch.Tensor, *options: Any) -> Spec:
+def embedding(weight: torch.Tensor, indices: torch.Tensor, *options: object) -> Spec:
     if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
         raise Unknown
     if indices.dim() == 1:
@@ -449,7 +458,9 @@ def check_no_larger(index: torch.Tensor, other: torch.Tensor, but: int | None = 
 
 
 @rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
-def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: Any, **kwargs: Any) -> Spec:
+def scatter(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor | Scalar, *args: object, **kwargs: object
+) -> Spec:
     check_no_larger(index, x, dim)
     if isinstance(source, torch.Tensor):
         check_no_larger(index, source)
@@ -459,14 +470,16 @@ def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: 
 
 
 @rule("index_copy")
-def index_copy(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> Spec:
+def index_copy(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: object) -> Spec:
     if index.dtype is not torch.int64:
         raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {index.dtype}")
     return index_add(x, dim, index, source)
 
 
 @rule("index_add", "index_reduce")
-def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *how: str, **kwargs: Any) -> Spec:
+def index_add(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *how: str, **kwargs: object
+) -> Spec:
     if x.dim() != source.dim() or index.dim() != 1 or not x.dim():
         raise Unknown
     if x.dtype != source.dtype:
@@ -480,7 +493,7 @@ def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tens
 
 
 @rule("index_fill.int_Scalar")
-def index_fill(x: torch.Tensor, dim: int, *args: Any, **kwargs: Any) -> Spec:
+def index_fill(x: torch.Tensor, dim: int, *args: object, **kwargs: object) -> Spec:
     wrap_dim(dim, x.dim())
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
@@ -539,7 +552,9 @@ def with_its_strides(x: torch.Tensor) -> Spec:
 
 
 @rule("index_put")
-def index_put(x: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False) -> Spec:
+def index_put(
+    x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+) -> Spec:
     if not any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices) and x.numel():
         chosen = index(x, indices)
         if isinstance(chosen, Spec) and not surely_same(values.size(), chosen.shape):
@@ -552,7 +567,7 @@ def index_put(x: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: b
 
 
 @rule("index.Tensor")
-def index(x: torch.Tensor, indices: Any) -> Spec:
+def index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Spec:
     """Indexing by integer tensors. Where they are adjacent their dimensions stay in place, else they go first.
 
     The layout is that of an elementwise operator on the gathered tensor (strides 0 where indexed) and the indices.
@@ -588,7 +603,7 @@ def index(x: torch.Tensor, indices: Any) -> Spec:
 
 
 @rule("topk")
-def topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Spec, Spec]:
     shape = list(x.size())
     if not shape:
         raise Unknown
@@ -597,7 +612,7 @@ def topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: b
 
 
 @rule("sort", "sort.stable")
-def sort(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def sort(x: torch.Tensor, *args: object, **kwargs: object) -> tuple[Spec, Spec]:
     strides = preserved(x)
     return Spec(tuple(x.size()), strides, x.dtype), Spec(tuple(x.size()), strides, torch.int64)
 

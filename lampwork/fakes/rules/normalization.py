@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,7 +37,9 @@ def _statistics_dtype(x: torch.Tensor, weight: Any, bias: Any) -> torch.dtype:
 
 
 @rule("native_layer_norm")
-def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+def native_layer_norm(
+    x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> tuple[Spec, Spec, Spec]:
     inner = len(normalized_shape)
     shape = tuple(x.size())
     if tuple(normalized_shape) != shape[len(shape) - inner :] or not x.dtype.is_floating_point:
@@ -52,7 +55,9 @@ def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias:
 
 
 @rule("_fused_rms_norm")
-def rms_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, eps: float | None) -> tuple[Spec, Spec]:
+def rms_norm(
+    x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None, eps: float | None
+) -> tuple[Spec, Spec]:
     """On a GPU, whose kernel writes rows one after the other; elsewhere the operator is made of others."""
     shape, outer = tuple(x.size()), x.dim() - len(normalized_shape)
     if not x.is_cuda or not same_sizes(shape[outer:], tuple(normalized_shape)) or not x.dtype.is_floating_point:
@@ -65,7 +70,8 @@ def rms_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, eps: float | N
 
 
 @rule("native_group_norm")
-def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float) -> Any:
+def native_group_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, n: int, c: int, hw: int,
+                      group: int, eps: float) -> tuple[Spec, Spec, Spec]:  # fmt: skip
     if x.dim() < 2 or (group and c % group != 0):
         raise Unknown
     expect_sizes("the input of a group norm", x.size()[:2], (n, c))
@@ -119,22 +125,25 @@ def _normalized_strides(x: torch.Tensor, shape: tuple) -> tuple:
 
 
 @rule("native_batch_norm", "_native_batch_norm_legit")
-def native_batch_norm(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
-                      momentum: float, eps: float) -> Any:  # fmt: skip
+def native_batch_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+                      running_mean: torch.Tensor | None, running_var: torch.Tensor | None, training: bool,
+                      momentum: float, eps: float) -> Spec:  # fmt: skip
     return _batch_norm(x, weight, bias, training, running_mean, running_var)
 
 
 @rule("_native_batch_norm_legit_functional")
-def native_batch_norm_functional(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-                                 training: bool, momentum: float, eps: float) -> Any:  # fmt: skip
+def native_batch_norm_functional(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+                                 running_mean: torch.Tensor, running_var: torch.Tensor, training: bool, momentum: float,
+                                 eps: float) -> tuple[Spec, Spec]:  # fmt: skip
     """The results of `_native_batch_norm_legit`, then the new running statistics."""
     running = tuple(Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var))
     return *_batch_norm(x, weight, bias, training, running_mean, running_var), *running
 
 
 @rule("_batch_norm_with_update")
-def batch_norm_with_update(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-                           momentum: float, eps: float) -> Any:  # fmt: skip
+def batch_norm_with_update(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+                           running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
+                           eps: float) -> tuple[Spec, ...]:  # fmt: skip
     """The CPU reserves nothing for the backward pass."""
     if x.device.type != "cpu":
         raise Unknown
@@ -142,26 +151,30 @@ def batch_norm_with_update(x: torch.Tensor, weight: Any, bias: Any, running_mean
 
 
 @rule("_batch_norm_with_update_functional")
-def batch_norm_with_update_functional(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-                                      momentum: float, eps: float) -> Any:  # fmt: skip
+def batch_norm_with_update_functional(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+                                      running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
+                                      eps: float) -> tuple[Spec, ...]:  # fmt: skip
     running = tuple(Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var))
     return *batch_norm_with_update(x, weight, bias, running_mean, running_var, momentum, eps), *running
 
 
 @rule("_native_batch_norm_legit.no_stats")
-def native_batch_norm_without_statistics(x: torch.Tensor, weight: Any, bias: Any, training: bool, momentum: float,
-                                         eps: float) -> Any:  # fmt: skip
+def native_batch_norm_without_statistics(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+                                         training: bool, momentum: float, eps: float) -> Spec:  # fmt: skip
     return _batch_norm(x, weight, bias, training)
 
 
 @rule("_native_batch_norm_legit_no_training")
-def native_batch_norm_inference(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-                                momentum: float, eps: float) -> Any:  # fmt: skip
+def native_batch_norm_inference(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+                                running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
+                                eps: float) -> Spec:  # fmt: skip
     return _batch_norm(x, weight, bias, False, running_mean, running_var)
 
 
 @rule("nll_loss_forward")
-def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int) -> Any:
+def nll_loss_forward(
+    x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Spec, Spec]:
     total = Spec((), (), x.dtype)
     if weight is not None and not surely_same(weight.size(), x.size()[-1:]) and tuple(weight.size()) != x.size()[-1:]:
         raise RuntimeError("weight tensor should be defined either for all classes or no classes")
@@ -173,7 +186,9 @@ def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reducti
 
 
 @rule("nll_loss2d_forward")
-def nll_loss2d_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int) -> Any:
+def nll_loss2d_forward(
+    x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Spec, Spec]:
     """Losses of points lie in order, whatever the layout of the targets."""
     if x.dim() != 4 or target.dim() != 3:
         raise Unknown
@@ -206,7 +221,7 @@ def smooth_l1_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, be
 
 
 @rule("mse_loss")
-def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, *args: Any) -> Spec:
+def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, *args: object) -> Spec:
     if x.dtype != target.dtype or not x.dtype.is_floating_point:
         raise Unknown
     if reduction:
@@ -286,16 +301,18 @@ def pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: An
 
 
 @rule("max_pool2d_with_indices")
-def max_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False) -> Any:  # fmt: skip
+def max_pool2d(x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (),
+               padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1,
+               ceil_mode: bool = False) -> tuple[Spec, Spec]:  # fmt: skip
     shape = pool_shape(x, kernel_size, stride, padding, dilation, ceil_mode)
     strides = in_format_of(x, shape)
     return Spec(shape, strides, x.dtype), Spec(shape, strides, torch.int64)
 
 
 @rule("avg_pool2d")
-def avg_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: Any = None) -> Spec:  # fmt: skip
+def avg_pool2d(x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (),
+               padding: int | Sequence[int] = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+               divisor_override: int | None = None) -> Spec:  # fmt: skip
     if divisor_override == 0:
         raise Unknown
     shape = pool_shape(x, kernel_size, stride, padding, 1, ceil_mode)
@@ -303,7 +320,7 @@ def avg_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any
 
 
 @rule("_adaptive_avg_pool2d")
-def adaptive_avg_pool2d(x: torch.Tensor, output_size: Any) -> Spec:
+def adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[int]) -> Spec:
     if x.dim() not in (3, 4):
         raise Unknown
     shape = (*x.size()[:-2], *output_size)
@@ -311,7 +328,7 @@ def adaptive_avg_pool2d(x: torch.Tensor, output_size: Any) -> Spec:
 
 
 @rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_nearest_exact2d")
-def upsample2d(x: torch.Tensor, output_size: Any, *args: Any, **kwargs: Any) -> Spec:
+def upsample2d(x: torch.Tensor, output_size: Sequence[int], *args: object, **kwargs: object) -> Spec:
     if x.dim() != 4 or any(type(each) is int and each < 1 for each in (*x.size()[2:], *output_size)):
         raise Unknown
     shape = (*x.size()[:2], *output_size)

@@ -29,6 +29,7 @@ from lampwork.fakes.shapes import (
     surely_same,
     wrap_dim,
 )
+from lampwork.fakes.strides import Scalar
 
 Number = (bool, int, float, complex)
 
@@ -188,7 +189,7 @@ def gelu(x: torch.Tensor, *, approximate: str = "none") -> Spec:
 
 
 @rule("softshrink")
-def softshrink(x: torch.Tensor, lambd: Any = 0.5) -> Spec:
+def softshrink(x: torch.Tensor, lambd: float = 0.5) -> Spec:
     if not 0 <= lambd <= torch.finfo(x.dtype).max:
         raise RuntimeError(f"lambda must be in range, but found {lambd}")
     return _plain["softshrink"](x)
@@ -199,7 +200,7 @@ _each("nan_to_num", lambda name: layout_kept)
 
 
 @rule("hardtanh")
-def hardtanh(x: torch.Tensor, min_val: Any = -1, max_val: Any = 1) -> Spec:
+def hardtanh(x: torch.Tensor, min_val: Scalar = -1, max_val: Scalar = 1) -> Spec:
     if x.dtype in (torch.bool, torch.uint8) or x.dtype.is_complex:
         raise Unknown
     return layout_kept(x)
@@ -234,7 +235,8 @@ def frexp(x: torch.Tensor) -> tuple[Spec, Spec]:
 
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Spec:
+def isin(elements: torch.Tensor | Scalar, test_elements: torch.Tensor | Scalar, *, assume_unique: bool = False,
+         invert: bool = False) -> Spec:  # fmt: skip
     if not isinstance(elements, torch.Tensor):
         return Spec((), (), torch.bool)
     return Spec(tuple(elements.size()), contiguous(elements.size()), torch.bool)
@@ -242,7 +244,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 @rule("fake_quantize_per_tensor_affine_cachemask", "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
       "fake_quantize_per_channel_affine_cachemask")  # fmt: skip
-def fake_quantize(x: torch.Tensor, scale: Any, zero_point: Any, *limits: Any) -> tuple[Spec, Spec]:
+def fake_quantize(
+    x: torch.Tensor, scale: float | torch.Tensor, zero_point: int | torch.Tensor, *limits: object
+) -> tuple[Spec, Spec]:
     """The rounded tensor, and where it was not cut off. Eager looks at scales and zero points when it runs."""
     if x.dtype is not torch.float32:
         raise Unknown
@@ -251,13 +255,13 @@ def fake_quantize(x: torch.Tensor, scale: Any, zero_point: Any, *limits: Any) ->
 
 
 @rule("eq.Scalar", "ne.Scalar", "lt.Scalar", "le.Scalar", "gt.Scalar", "ge.Scalar")
-def compare_number(x: torch.Tensor, other: Any) -> Spec:
+def compare_number(x: torch.Tensor, other: Scalar) -> Spec:
     return elementwise((x, other), torch.bool)
 
 
 @rule("eq.Tensor", "ne.Tensor", "lt.Tensor", "le.Tensor", "gt.Tensor", "ge.Tensor", "logical_and", "logical_or",
       "logical_xor")  # fmt: skip
-def compare(x: Any, other: Any) -> Spec:
+def compare(x: torch.Tensor, other: torch.Tensor) -> Spec:
     return elementwise((x, other), torch.bool, promoted((x, other)))
 
 
@@ -272,7 +276,7 @@ def incomplete_gamma(x: torch.Tensor, y: torch.Tensor) -> Spec:
 
 
 @rule("add.Tensor")
-def add(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
+def add(x: torch.Tensor, y: torch.Tensor, *, alpha: Scalar = 1) -> Spec:
     dtype = promoted((x, y))
     if type(alpha) is not int and not dtype.is_floating_point:
         raise Unknown
@@ -280,20 +284,20 @@ def add(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
 
 
 @rule("sub.Tensor")
-def subtract(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
+def subtract(x: torch.Tensor, y: torch.Tensor, *, alpha: Scalar = 1) -> Spec:
     refuse_booleans(x, y)
     return add(x, y, alpha=alpha)
 
 
 @rule("rsub.Tensor")
-def subtract_from(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
+def subtract_from(x: torch.Tensor, y: torch.Tensor, *, alpha: Scalar = 1) -> Spec:
     """Eager's kernel is that of `y - x`, whose first operand decides on the layout first."""
     refuse_booleans(x, y)
     return binary_number(y, x, alpha)
 
 
 @rule("sub.Scalar", "rsub.Scalar")
-def subtract_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
+def subtract_number(x: torch.Tensor, y: Scalar, alpha: Scalar = 1) -> Spec:
     refuse_booleans(x, y)
     return binary_number(x, y, alpha)
 
@@ -306,12 +310,12 @@ def refuse_booleans(*operands: Any) -> None:
 
 @rule("mul.Tensor", "remainder.Tensor", "remainder.Scalar_Tensor", "fmod.Tensor", "floor_divide", "maximum",
       "minimum", "fmax", "fmin", "pow.Tensor_Tensor", "gcd", "lcm")  # fmt: skip
-def binary(x: Any, y: Any) -> Spec:
+def binary(x: torch.Tensor | Scalar, y: torch.Tensor) -> Spec:
     return elementwise((x, y), promoted((x, y)))
 
 
 @rule("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor")
-def bitwise(x: Any, y: Any) -> Spec:
+def bitwise(x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     _refuse_but("bi", dtype)
     return elementwise((x, y), dtype)
@@ -326,21 +330,21 @@ def bitwise_number(x: Any, y: Any) -> Spec:
 @rule(*(f"{name}.{types}" for name in ("bitwise_left_shift", "bitwise_right_shift")
         for types in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
       "__lshift__.Tensor", "__lshift__.Scalar", "__rshift__.Tensor", "__rshift__.Scalar")  # fmt: skip
-def shift(x: Any, y: Any) -> Spec:
+def shift(x: torch.Tensor, y: torch.Tensor | Scalar) -> Spec:
     dtype = promoted((x, y))
     _refuse_but("i", dtype)
     return elementwise((x, y), dtype)
 
 
 @rule("hypot", "nextafter")
-def binary_of_floats(x: Any, y: Any) -> Spec:
+def binary_of_floats(x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     _refuse_but("f", dtype)
     return elementwise((x, y), dtype)
 
 
 @rule("logaddexp", "logaddexp2")
-def sum_of_exponentials(x: Any, y: Any) -> Spec:
+def sum_of_exponentials(x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     _refuse_but("fc", dtype)
     return elementwise((x, y), dtype)
@@ -354,7 +358,7 @@ def heaviside(x: torch.Tensor, values: torch.Tensor) -> Spec:
 
 
 @rule("mul.Scalar", "add.Scalar", "remainder.Scalar", "fmod.Scalar")
-def binary_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
+def binary_number(x: torch.Tensor, y: torch.Tensor | Scalar, alpha: Scalar = 1) -> Spec:
     dtype = promoted((x, y))
     if dtype is torch.bool:
         raise Unknown
@@ -362,13 +366,13 @@ def binary_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
 
 
 @rule("pow.Scalar")
-def power_of_number(x: Any, y: torch.Tensor) -> Spec:
+def power_of_number(x: Scalar, y: torch.Tensor) -> Spec:
     shape = tuple(y.size())
     return Spec(shape, contiguous(shape), promoted((x, y)))
 
 
 @rule("pow.Tensor_Scalar")
-def power(x: torch.Tensor, exponent: Any) -> Spec:
+def power(x: torch.Tensor, exponent: Scalar) -> Spec:
     dtype = promoted((x, exponent))
     if not dtype.is_floating_point and dtype is not torch.bool:  # the meta kernel takes truth values for integers
         raise Unknown
@@ -378,7 +382,7 @@ def power(x: torch.Tensor, exponent: Any) -> Spec:
 @rule("div.Tensor", "atan2", "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", "special_xlog1py",
       "special_xlog1py.self_scalar", "special_xlog1py.other_scalar", "copysign.Tensor", "copysign.Scalar",
       "div.Scalar")  # fmt: skip
-def divide(x: Any, y: Any) -> Spec:
+def divide(x: torch.Tensor | Scalar, y: torch.Tensor | Scalar) -> Spec:
     return elementwise((x, y), as_float(promoted((x, y))))
 
 
@@ -413,7 +417,7 @@ _each(
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
-def divide_rounding(x: Any, y: Any, *, rounding_mode: str | None = None) -> Spec:
+def divide_rounding(x: torch.Tensor, y: torch.Tensor | Scalar, *, rounding_mode: str | None = None) -> Spec:
     dtype = promoted((x, y))
     return elementwise((x, y), as_float(dtype) if rounding_mode is None else dtype)
 
@@ -429,7 +433,7 @@ def where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Spec:
 
 
 @rule("clamp", "clamp_min", "clamp_max")
-def clamp(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
+def clamp(x: torch.Tensor, *limits: object, **named: object) -> Spec:
     numbers = [each for each in (*limits, *named.values()) if each is not None]
     _refuse_no_limits(numbers)
     dtype = promoted((x, *numbers))
@@ -439,7 +443,7 @@ def clamp(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
 
 
 @rule("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
-def clamp_tensors(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
+def clamp_tensors(x: torch.Tensor, *limits: object, **named: object) -> Spec:
     tensors = [x, *(each for each in (*limits, *named.values()) if each is not None)]
     _refuse_no_limits(tensors[1:])
     return elementwise(tensors, promoted(tensors))
@@ -451,7 +455,7 @@ def _refuse_no_limits(limits: list[Any]) -> None:
 
 
 @rule("addcmul", "addcdiv")
-def fused_multiply(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1) -> Spec:
+def fused_multiply(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Scalar = 1) -> Spec:
     dtype = promoted((x, a, b))
     _refuse_but("fic", dtype)
     if not dtype.is_floating_point:
@@ -460,7 +464,7 @@ def fused_multiply(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: 
 
 
 @rule("lerp.Scalar", "lerp.Tensor")
-def lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> Spec:
+def lerp(x: torch.Tensor, end: torch.Tensor, weight: Scalar | torch.Tensor) -> Spec:
     tensors = [each for each in (x, end, weight) if isinstance(each, torch.Tensor)]
     _refuse_but("fc", x.dtype)
     if any(each.dtype != x.dtype for each in tensors):
@@ -469,7 +473,7 @@ def lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> Spec:
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Spec:
+def masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Scalar | torch.Tensor) -> Spec:
     # A contiguous copy of the broadcast `x`, filled in place.
     if isinstance(value, complex) and not x.dtype.is_complex:
         raise RuntimeError("value cannot be converted to a real type without overflow")

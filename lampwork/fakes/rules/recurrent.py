@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,11 +13,10 @@ from lampwork.fakes.shapes import RULES, Spec, contiguous, rule
 
 
 @rule("mkldnn_rnn_layer")
-def mkldnn_rnn_layer(
-    x: torch.Tensor, w0: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor, hx: torch.Tensor,
-    cx: torch.Tensor, reverse: bool, batch_sizes: Any, mode: int, hidden_size: int, num_layers: int, has_biases: bool,
-    bidirectional: bool, batch_first: bool, train: bool,
-) -> tuple[Spec, ...]:  # fmt: skip
+def mkldnn_rnn_layer(x: torch.Tensor, w0: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor,
+                     hx: torch.Tensor, cx: torch.Tensor, reverse: bool, batch_sizes: Sequence[int], mode: int,
+                     hidden_size: int, num_layers: int, has_biases: bool, bidirectional: bool, batch_first: bool,
+                     train: bool) -> tuple[Spec, ...]:  # fmt: skip
     """The workspace is what oneDNN wants for these sizes, which only it knows; there is one where grad mode is on."""
     length, batch = (x.size()[1], x.size()[0]) if batch_first else (x.size()[0], x.size()[1])
     shape = (batch, length, hidden_size) if batch_first else (length, batch, hidden_size)

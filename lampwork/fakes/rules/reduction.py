@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from lampwork.fakes.shapes import (
     wrap_dim,
     wrap_dims,
 )
+from lampwork.fakes.strides import Scalar
 
 
 def reduced(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> Shape:
@@ -48,17 +50,19 @@ def _sum_dtype(x: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
 
 
 @rule("sum", "prod")
-def sum_all(x: torch.Tensor, *, dtype: Any = None) -> Spec:
+def sum_all(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Spec:
     return Spec((), (), _sum_dtype(x, dtype))
 
 
 @rule("sum.dim_IntList", "nansum", "prod.dim_int")
-def sum_dims(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def sum_dims(
+    x: torch.Tensor, dim: Sequence[int] | int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Spec:
     return _reduce(x, dim, keepdim, _sum_dtype(x, dtype))
 
 
 @rule("mean")
-def mean_all(x: torch.Tensor, *, dtype: Any = None) -> Spec:
+def mean_all(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Spec:
     dtype = dtype or x.dtype
     if not dtype.is_floating_point:
         raise Unknown
@@ -66,7 +70,9 @@ def mean_all(x: torch.Tensor, *, dtype: Any = None) -> Spec:
 
 
 @rule("mean.dim")
-def mean_dims(x: torch.Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def mean_dims(
+    x: torch.Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Spec:
     dtype = dtype or x.dtype
     if not dtype.is_floating_point:
         raise Unknown
@@ -81,7 +87,7 @@ def _folds_nothing(x: torch.Tensor, dim: Any) -> bool:
 
 
 @rule("amax", "amin")
-def extreme(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> Spec:
+def extreme(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Spec:
     if _folds_nothing(x, dim):
         raise Unknown
     return _reduce(x, dim, keepdim, x.dtype)
@@ -95,7 +101,7 @@ def extreme_all(x: torch.Tensor) -> Spec:
 
 
 @rule("max.dim", "min.dim")
-def extreme_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+def extreme_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[Spec, Spec]:
     if _folds_nothing(x, dim):
         raise Unknown
     one = _reduce(x, dim, keepdim, x.dtype)
@@ -103,7 +109,7 @@ def extreme_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 @rule("argmax", "argmin")
-def argument_of_extreme(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> Spec:
+def argument_of_extreme(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Spec:
     if x.dtype is torch.bool or x.dtype.is_complex:
         raise RuntimeError("argmax(): does not support bool or complex input")
     if _folds_nothing(x, dim):
@@ -121,21 +127,25 @@ def logical_all(x: torch.Tensor) -> Spec:
 
 
 @rule("any.dim", "all.dim", "any.dims", "all.dims")
-def logical(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> Spec:
+def logical(x: torch.Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Spec:
     if isinstance(dim, (list, tuple)) and not dim:
         raise Unknown
     return _reduce(x, dim, keepdim, _logical_dtype(x))
 
 
 @rule("var.correction", "std.correction")
-def variance(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Spec:
+def variance(
+    x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: Scalar | None = None, keepdim: bool = False
+) -> Spec:
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
         raise RuntimeError("std and var only support floating point and complex dtypes")
     return _reduce(x, dim, keepdim, real_dtype(x.dtype))
 
 
 @rule("var_mean.correction", "std_mean.correction")
-def variance_and_mean(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+def variance_and_mean(
+    x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: Scalar | None = None, keepdim: bool = False
+) -> tuple[Spec, Spec]:
     if not x.dtype.is_floating_point:
         raise Unknown
     one = _reduce(x, dim, keepdim, x.dtype)
@@ -143,12 +153,14 @@ def variance_and_mean(x: torch.Tensor, dim: Any = None, *, correction: Any = Non
 
 
 @rule("logsumexp")
-def logsumexp(x: torch.Tensor, dim: Any, keepdim: bool = False) -> Spec:
+def logsumexp(x: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -> Spec:
     return _reduce(x, dim, keepdim, as_float(x.dtype))
 
 
 @rule("linalg_vector_norm")
-def vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def vector_norm(
+    x: torch.Tensor, ord: float = 2, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
+) -> Spec:
     dims = (dim,) if isinstance(dim, int) else tuple(dim or range(x.dim()))
     lengths = [x.size(each) for each in dims] if x.dim() else []  # a number has a dimension to be named, and no length
     if not x.dtype.is_floating_point or (not 0 <= ord < math.inf and 0 in lengths):
@@ -157,13 +169,13 @@ def vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = 
 
 
 @rule("cumsum", "cumprod")
-def scan(x: torch.Tensor, dim: int, *, dtype: Any = None) -> Spec:
+def scan(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Spec:
     wrap_dim(dim, x.dim())
     return Spec(tuple(x.size()), contiguous(x.size()), _sum_dtype(x, dtype))
 
 
 @rule("cummax", "cummin")
-def extreme_scan(x: torch.Tensor, dim: int) -> Any:
+def extreme_scan(x: torch.Tensor, dim: int) -> tuple[Spec, Spec]:
     shape = tuple(x.size())
     return Spec(shape, contiguous(shape), x.dtype), Spec(shape, contiguous(shape), torch.int64)
 
