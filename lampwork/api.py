@@ -28,7 +28,7 @@ def compile(
     fullgraph: bool = False,
     dynamic: bool | None = None,
     mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
 ) -> Any:
@@ -63,7 +63,7 @@ def compile(
     return _compile(function, settings=settings, backend=backend, disable=disable)
 
 
-def _check_callable(function: Any, name: str) -> None:
+def _check_callable(function: Callable, name: str) -> None:
     """Raises TypeError for what `lampwork.NAME` cannot take."""
     if isinstance(function, type):
         if issubclass(function, torch.nn.Module):
@@ -104,7 +104,7 @@ def disable(function: Callable) -> Callable:
         raise TypeError(f"lampwork.disable takes a function, not {type(function).__name__} {str(function):.60}")
 
     @functools.wraps(function)
-    def uncompiled(*args: Any, **kwargs: Any) -> Any:
+    def uncompiled(*args: object, **kwargs: object) -> Any:
         return function(*args, **kwargs)
 
     uncompiled.__dict__["_torchdynamo_disable"] = True
@@ -146,7 +146,7 @@ def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) ->
 
 
 @is_called_natively
-def stats(compiled: Callable) -> Mapping[str, Any]:
+def stats(compiled: Callable) -> Mapping[str, object]:
     """What happened to a compiled function so far, as a read-only mapping.
 
     captures         how many calls were captured
@@ -180,7 +180,7 @@ def reset() -> None:
 
 
 @is_called_natively
-def explain(function: Callable, *args: Any, **kwargs: Any) -> Any:
+def explain(function: Callable, *args: object, **kwargs: object) -> Any:
     """How one call of `function` compiles, what kept it from being one piece, and what that costs. Print the result.
 
     It is a mapping from section names to texts, with `overview()`, `to_dict()`, `html()` and `dump(folder)`. A call

@@ -161,7 +161,7 @@ def make_settings(
     fullgraph: bool = False,
     dynamic: bool | None = None,
     mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Settings:
     """Checked settings. Raises `OptionError` naming the valid choices for an unknown mode, option or a wrong type."""
     if not isinstance(fullgraph, bool):

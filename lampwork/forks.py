@@ -23,7 +23,7 @@ _changed = threading.Condition()
 _forking = 0
 #: How many compiles, one inside of the other, each thread is in.
 _compiles: dict[int, int] = {}
-_in_child: list[Callable[[], Any]] = []
+_in_child: list[Callable[[], object]] = []
 _held: list[Any] = []
 
 
@@ -47,7 +47,7 @@ def compiling() -> Iterator[None]:
                 _changed.notify_all()
 
 
-def in_child(repair: Callable[[], Any]) -> Callable[[], Any]:
+def in_child(repair: Callable[[], object]) -> Callable[[], object]:
     """`repair`, which every forked child calls before anything else of it runs. It gives a module new locks."""
     _in_child.append(repair)
     return repair

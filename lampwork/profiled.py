@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any
 
 from lampwork import _torch
 
@@ -34,5 +33,5 @@ def kept() -> Iterator[None]:
             sys.settrace(None)
 
 
-def _keep(frame: FrameType, event: str, argument: Any) -> None:
+def _keep(frame: FrameType, event: str, argument: object) -> None:
     _kept[id(frame.f_code)] = frame.f_code

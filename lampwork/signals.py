@@ -24,8 +24,8 @@ from lampwork import forks
 
 #: Those of the C module: the public ones look up an enumeration for each signal (0.1 ms for all of them).
 _native: Any = importlib.import_module("_signal")
-_handler: Callable[[int], Any] = _native.getsignal
-_set_handler: Callable[[int, Any], Any] = _native.signal
+_handler: Callable[[int], object] = _native.getsignal
+_set_handler: Callable[[int, object], object] = _native.signal
 _SIGNALS: tuple[int, ...] = tuple(sorted(signal.valid_signals()))
 
 #: Where `struct sigaction` of Linux has its flags, its size, and the flag of handlers that system calls survive.
@@ -159,7 +159,7 @@ def raised_by_handler(error: BaseException | None) -> bool:
     return False
 
 
-def _code(handler: Any) -> CodeType | None:
+def _code(handler: object) -> CodeType | None:
     """The code that runs when `handler` is called, if that is Python's."""
     while isinstance(handler, functools.partial):
         handler = handler.func

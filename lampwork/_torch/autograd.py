@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from lampwork._torch.modes import kernels_only
 
@@ -74,7 +75,7 @@ def saved_memory(ctx: Any) -> list[torch.Tensor]:
     return [each.data for each in ctx._raw_saved_tensors]
 
 
-def saved_by(node: Any, name: str) -> list[torch.Tensor]:
+def saved_by(node: Node, name: str) -> list[torch.Tensor]:
     """The tensors that attribute `name` (`_raw_saved_self`) of a node of autograd holds, whether they were written
     since or not. They share the storage of what was saved. What hooks packed is left out: nobody compares its version.
     """
@@ -129,7 +130,7 @@ def is_batched(tensor: torch.Tensor) -> bool:
     return any(keys.has(key) for key in _BATCHED)
 
 
-def selective_context(result: Any) -> Any:
+def selective_context(result: object) -> Any:
     """What the policy of a selective checkpoint is told about the call (releases differ in what that is)."""
     from torch.utils.checkpoint import SelectiveCheckpointContext
 
@@ -139,7 +140,7 @@ def selective_context(result: Any) -> Any:
         return SelectiveCheckpointContext(is_recompute=False)
 
 
-def is_executed(node: Any) -> bool:
+def is_executed(node: Node) -> bool:
     """In a backward: whether the engine runs `node`; False for the node of a leaf whose gradient it hands out."""
     try:
         return torch._C._will_engine_execute_node(node)

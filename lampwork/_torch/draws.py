@@ -27,7 +27,9 @@ def drawing(op: OpOverload) -> OpOverload:
     assert len(kept) == len(arguments) - 1, op
     layout = ["SymInt[] drawn_size", "SymInt[] drawn_stride", "ScalarType drawn_dtype", "Device drawn_device"]
 
-    def call(*, drawn_size: Any, drawn_stride: Any, drawn_dtype: Any, drawn_device: Any, **others: Any) -> Any:
+    def call(
+        *, drawn_size: object, drawn_stride: object, drawn_dtype: object, drawn_device: object, **others: object
+    ) -> Any:
         memory = torch.empty_strided(drawn_size, drawn_stride, dtype=drawn_dtype, device=drawn_device)
         return op(**{target: memory}, **others)
 

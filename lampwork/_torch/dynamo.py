@@ -33,7 +33,7 @@ def keep_dynamo_unloaded() -> None:
             _defer_inside(value)
 
 
-def _defer_inside(value: Any) -> None:
+def _defer_inside(value: object) -> None:
     """`_defer` for each function that `value` wraps, however many wrappers deep."""
     pending, seen = [value], set()
     while pending:
@@ -78,7 +78,7 @@ def without_disabling(function: types.FunctionType) -> str:
 _DISABLING_CODE = torch._disable_dynamo(lambda: None).__code__
 
 
-def allowed_in_graph(function: Any) -> bool:
+def allowed_in_graph(function: Callable) -> bool:
     """Whether `torch.compiler.allow_in_graph` was applied to `function`.
 
     It keeps identities in a module of Dynamo's, which is looked at only where something has imported it already
@@ -108,7 +108,7 @@ def backend(name: str) -> Callable[..., Any]:
     return importlib.import_module("torch._dynamo.backends.registry").lookup_backend(name)
 
 
-def peer_guard_check(call: Callable[[], Any]) -> Callable[[], bool] | None:
+def peer_guard_check(call: Callable[[], object]) -> Callable[[], bool] | None:
     """A function that checks the guards which `torch.compile` made for the eager function that `call` runs, once each.
 
     None if it holds no passing entry for any frame of `call`. The frames' variables are those of an eager call, as a
@@ -120,9 +120,9 @@ def peer_guard_check(call: Callable[[], Any]) -> Callable[[], bool] | None:
     if convert_frame is None or eval_frame is None:
         return None
     compiled = {code for code in (ref() for ref in convert_frame.input_codes.seen) if code is not None}
-    frames: dict[types.CodeType, dict[str, Any]] = {}
+    frames: dict[types.CodeType, dict[str, object]] = {}
 
-    def note(frame: types.FrameType, event: str, argument: Any) -> None:
+    def note(frame: types.FrameType, event: str, argument: object) -> None:
         if event == "call" and frame.f_code in compiled and frame.f_code not in frames:
             frames[frame.f_code] = dict(frame.f_locals)
 
@@ -132,7 +132,7 @@ def peer_guard_check(call: Callable[[], Any]) -> Callable[[], bool] | None:
         call()
     finally:
         sys.setprofile(previous)
-    checks: list[tuple[Callable[[dict[str, Any]], bool], dict[str, Any]]] = []
+    checks: list[tuple[Callable[[dict[str, object]], bool], dict[str, object]]] = []
     for code, variables in frames.items():
         for entry in eval_frame._debug_get_cache_entry_list(code):
             if entry.guard_manager.check(variables):

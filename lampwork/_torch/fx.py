@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator as _operator
-from typing import Any
 
 import torch
 import torch.fx
 from torch.fx.node import Node
 
 
-def append_node(graph: torch.fx.Graph, base: str, target: Any, args: tuple, kwargs: dict) -> Node:
+def append_node(graph: torch.fx.Graph, base: str, target: object, args: tuple, kwargs: dict) -> Node:
     """`graph.call_function(target, args, kwargs)` named `base`, `base_1`, ...: 2 us in place of 12.
 
     `base` must be a valid identifier. Leans on `Graph._insert` and the graph's namespace; `create_node` replaces it.

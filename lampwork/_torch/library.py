@@ -103,12 +103,12 @@ def _in_child() -> None:
     _registering = threading.RLock()
 
 
-def once(function: Any) -> Any:
+def once(function: Callable) -> Any:
     """`functools.cache` for what registers operators: two threads that ask first do not register twice."""
     cached = functools.cache(function)
 
     @functools.wraps(function)
-    def one_at_a_time(*args: Any) -> Any:
+    def one_at_a_time(*args: object) -> Any:
         with _registering:
             return cached(*args)
 
@@ -125,7 +125,7 @@ def random_state_operator(name: str) -> OpOverload:
     return getattr(torch.ops.lampwork, name).default
 
 
-def named_operator(value: Any) -> Any:
+def named_operator(value: object) -> Any:
     """An operator by its name, as data; any other value as it is."""
     return ("operator", str(value)) if type(value) is OpOverload else value
 
@@ -150,7 +150,7 @@ def bernoulli_of() -> OpOverload:
     return overload("lampwork::bernoulli_of")
 
 
-def _bernoulli_of(p: torch.Tensor, size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+def _bernoulli_of(p: torch.Tensor, size: object, stride: object, dtype: torch.dtype) -> torch.Tensor:
     made = torch.empty_strided(size, stride, dtype=dtype, device=p.device)
     return made if made.is_meta else made.bernoulli_(p.item())
 
@@ -231,4 +231,4 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
     return made
 
 
-libraries: list[Any] = []  # they live as long as what they register
+libraries: list[object] = []  # they live as long as what they register

@@ -31,7 +31,7 @@ pop_function_mode = torch._C._pop_torch_function_stack
 class _ItemsAreIndexed(TorchFunctionMode):
     """What `TransformGetItemToIndex` does: items at tensors and integers are `aten.index`, of any tensor."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__getitem__:
             found = tree_leaves(args[1])
             if all(isinstance(each, (torch.Tensor, int)) for each in found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ pybind_metaclass = type(torch._C._SDPBackend)
 InferenceModeContext = torch._C._InferenceMode
 
 #: Natives whose answer does not depend on anything a program can change, where this release has them.
-CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
+CONSTANT_ANSWERS: tuple[object, ...] = tuple(
     getattr(torch._C, name)
     for name in (
         "_get_tracing_state", "_is_tracing", "_log_api_usage_once", "_is_torch_function_mode_enabled",
@@ -37,7 +38,7 @@ HigherOrderOperator = torch._ops.HigherOrderOperator
 CALL_PEER = frozenset({torch.compile})
 
 
-def look_up_operator(space: Any, name: str) -> None:
+def look_up_operator(space: object, name: str) -> None:
     """Has `space`, of one of `OPERATOR_SPACES`, keep the attribute `name`, if there is an operator of that name."""
     if name not in vars(space) and not name.startswith("__"):
         try:
@@ -52,7 +53,7 @@ def plain_implementation(operator: Any) -> Any:
     return operator.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
 
 
-def is_collective(function: Any) -> bool:
+def is_collective(function: Callable) -> bool:
     """Whether `function` is one of `torch.distributed` that talks to other processes. Those that gradients flow through
     (`torch.distributed.nn`) refuse a program that is told it is compiled."""
     if function.__module__ == "torch.distributed.nn.functional":
@@ -63,7 +64,7 @@ def is_collective(function: Any) -> bool:
     return name in sys.modules[function.__module__].__all__
 
 
-def is_nested_region(function: Any) -> bool:
+def is_nested_region(function: Callable) -> bool:
     """Whether `function` is what wrappers of `torch.compiler.nested_compile_region` call with a function and its
     arguments: Dynamo has its own way with it, and eager calls the function."""
     return (

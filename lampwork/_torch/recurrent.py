@@ -41,7 +41,7 @@ _histories: weakref.WeakValueDictionary[int, _History] = weakref.WeakValueDictio
 
 
 def recurrent_layer(
-    kind: str, x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool, bidirectional: bool,
+    kind: str, x: Any, states: Sequence[object], params: Sequence[object], biases: bool, bidirectional: bool,
     differentiated: Sequence[bool],
 ) -> tuple:  # fmt: skip
     """All steps of one layer, in one direction or both, and its last states; the second is empty where there is one.
@@ -57,7 +57,7 @@ def recurrent_layer(
 
 
 def recurrent_layer_backward(
-    kind: str, tangents: Sequence[Any], x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool,
+    kind: str, tangents: Sequence[object], x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool,
     bidirectional: bool, history: Any, wanted: Sequence[bool],
 ) -> tuple:  # fmt: skip
     """Gradients of `x`, of two states and of eight parameters; those that are not `wanted` (of `x`, the states and the
@@ -94,7 +94,7 @@ def recurrent_layer_below(
 
 
 def recurrent_layer_backward_below(
-    kind: str, tangents: Sequence[Any], x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool,
+    kind: str, tangents: Sequence[object], x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool,
     bidirectional: bool, history: Any, wanted: Sequence[bool],
 ) -> tuple:  # fmt: skip
     """`recurrent_layer_backward` in a program: of what the layer left behind, which goes as it is used. Whoever
@@ -111,7 +111,7 @@ def recurrent_layer_backward_below(
         return tuple(each.detach() for each in made)
 
 
-def _layer(kind: str, leaves: Sequence[Any], states: int, biases: bool, bidirectional: bool) -> tuple:
+def _layer(kind: str, leaves: Sequence[object], states: int, biases: bool, bidirectional: bool) -> tuple:
     """The result and the last states."""
     x, own, params = leaves[0], leaves[1 : 1 + states], leaves[1 + states :]
     return recurrent_layer(kind, x, own, params, biases, bidirectional, ())[: 1 + states]
@@ -119,8 +119,8 @@ def _layer(kind: str, leaves: Sequence[Any], states: int, biases: bool, bidirect
 
 def _gradients(
     leaves: Sequence[Any],
-    made: Sequence[Any],
-    tangents: Sequence[Any],
+    made: Sequence[object],
+    tangents: Sequence[object],
     states: int,
     wanted: Sequence[bool],
     **how: bool,
@@ -134,7 +134,7 @@ def _gradients(
 
 
 @functools.cache
-def recurrent_operators() -> tuple[Any, Any]:
+def recurrent_operators() -> tuple[object, object]:
     """`lampwork::recurrent_layer` and its derivative."""
     from lampwork._torch.library import overload
 

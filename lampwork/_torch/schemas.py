@@ -15,7 +15,7 @@ from lampwork._torch.modes import kernels_only
 from lampwork._torch.out_memory import keeps_given_memory
 
 
-def is_operator(target: Any) -> bool:
+def is_operator(target: object) -> bool:
     return isinstance(target, OpOverload)
 
 

@@ -149,7 +149,7 @@ def _set_attention_order(order: tuple[int, ...]) -> None:
     torch._C._set_sdp_priority_order(list(order))
 
 
-def _answer(reader: Callable[[], Any]) -> Any:
+def _answer(reader: Callable[[], object]) -> Any:
     try:
         return reader()
     except RuntimeError:
@@ -185,7 +185,7 @@ STATE: dict[str, Callable[[], Any]] = {
 }
 
 
-def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
+def state_test(name: str, expected: Any) -> tuple[str, dict[str, object]] | None:
     """A condition that is true when `STATE[name]()` differs from `expected`, and the names it uses; None: call `STATE`.
 
     The same answers as reading the state and comparing, in a fifth of the time.

@@ -44,7 +44,7 @@ def reads_what_is_not_there(error: BaseException) -> bool:
 KIND_FLAGS = frozenset({"_is_param", "_is_buffer"})
 
 
-def is_buffer(tensor: Any) -> bool:
+def is_buffer(tensor: object) -> bool:
     """Whether it is an `nn.Buffer`, which is a plain tensor with a flag."""
     return bool(getattr(tensor, "_is_buffer", False))
 

@@ -24,7 +24,7 @@ def vendor_multiplies_bfloat16(rows: int, inner: int, columns: int) -> bool:
     return vendor_supports_bfloat16() and rows * inner * columns > 16**3
 
 
-def _convolution_backend(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geometry: Any) -> Any:
+def _convolution_backend(x: torch.Tensor, weight: torch.Tensor, bias: object, *geometry: object) -> Any:
     """ATen's choice for a convolution of these; fakes will do."""
     if x.dim() == 3 and not x.is_contiguous():
         # ATen copies such an input before it chooses, and fakes have no memory to copy.
@@ -35,7 +35,7 @@ def _convolution_backend(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geom
         return torch._C._select_conv_backend(x, weight, bias, *geometry)
 
 
-def convolution_path(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> str:
+def convolution_path(x: torch.Tensor, weight: torch.Tensor, *geometry: object) -> str:
     """The name of ATen's choice for a convolution of these on the machine at hand: "Mkldnn", "Slow2d", "Slow3d", ...
     Which it is hangs on the processor, on the instruction sets that libraries may use, and on the number of threads.
 
@@ -48,7 +48,7 @@ def convolution_path(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> s
     return "MkldnnTranspose" if name == "???" else name  # the one of a CPU's that the binding gives no name
 
 
-def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
+def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geometry: object) -> bool:
     """Whether ATen runs this convolution by its plain algorithm, which copies the bias over the output beforehand.
 
     `geometry`: stride, padding, dilation, transposed, output padding, groups. Fakes will do. False for what ATen
@@ -61,7 +61,7 @@ def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geomet
     return backend in (torch._C._ConvBackend.Slow2d, torch._C._ConvBackend.Slow3d)
 
 
-def convolution_adds_bias_last(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
+def convolution_adds_bias_last(x: torch.Tensor, weight: torch.Tensor, *geometry: object) -> bool:
     """Whether ATen runs this convolution by cuDNN and then adds the bias in a pass of its own.
 
     `geometry` as in `convolution_writes_bias_first`. Fakes will do. False for what ATen refuses.
@@ -73,7 +73,7 @@ def convolution_adds_bias_last(x: torch.Tensor, weight: torch.Tensor, *geometry:
     return backend in (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)
 
 
-def convolution_is_channels_last(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geometry: Any) -> bool:
+def convolution_is_channels_last(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geometry: object) -> bool:
     """Whether eager's convolution of these (fakes will do) gives its result in channels-last order.
 
     `geometry`: stride, padding, dilation, transposed, output padding, groups. Raises what ATen raises for arguments

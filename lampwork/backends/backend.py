@@ -141,7 +141,7 @@ class Backend:
     costs: Costs
     target: Named
     generate: Named
-    launch: Any
+    launch: object
     tuner: Named | None = None
 
     def target_of(self, device: str) -> Any:

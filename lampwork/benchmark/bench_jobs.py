@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
@@ -32,6 +31,7 @@ from lampwork.benchmark.columns import (
 )
 from lampwork.benchmark.job import Job
 from lampwork.benchmark.record import Found
+from lampwork.benchmark.zoo import Workload
 from lampwork.verdict import verify
 
 
@@ -154,7 +154,7 @@ def run_steady(job: Job[Settings]) -> Found:
     }
 
 
-def check_mode(job: Job[Settings], column: str, mode: str, workload: Any, reference: Any) -> Found:
+def check_mode(job: Job[Settings], column: str, mode: str, workload: Workload, reference: object) -> Found:
     """The column compiled anew and judged under another grad mode: verdict and counts."""
     found: Found = {}
     with reporting(found), grad_mode(mode):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lampwork.benchmark.record import Found
+from lampwork.benchmark.zoo import Workload
 
 if TYPE_CHECKING:
     from lampwork.benchmark.job import Job
@@ -19,7 +20,7 @@ def is_ours(column: str) -> bool:
     return column.startswith(("lampwork", "freeze"))
 
 
-def compile_by(kind: str, function: Any, settings: Settings, mode: str | None) -> Any:
+def compile_by(kind: str, function: Callable, settings: Settings, mode: str | None) -> Any:
     """`function` as columns of this kind run it: "eager", "peer" (`torch.compile`), "lampwork" or "freeze"."""
     import torch
 
@@ -33,7 +34,7 @@ def compile_by(kind: str, function: Any, settings: Settings, mode: str | None) -
     return compiler(function, mode=mode, **options)
 
 
-def grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
+def grad_mode(name: str) -> contextlib.AbstractContextManager[object]:
     import torch
 
     return {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[name]()
@@ -82,7 +83,7 @@ def stats_of(function: Callable) -> Found | None:
     return None if stats is None else plain(stats(function))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """`value` in JSON's types; what has none becomes its text."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
@@ -108,7 +109,7 @@ def guard_time_us(column: str, function: Callable, workload: Any) -> float | Non
     return timing["check"].median_ms * 1e3
 
 
-def own_guard_check(function: Callable, workload: Any) -> Callable[[], bool] | None:
+def own_guard_check(function: Callable, workload: Workload) -> Callable[[], bool] | None:
     """The check that opens the entry which serves this call, as a call runs it; None if no entry does."""
     entry = serving_entry(function, workload)
     if entry is None:

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -43,7 +42,7 @@ def synchronise(device: str) -> None:
 
 
 def measure_in_turns(
-    candidates: Mapping[str, Callable[[], Any]],
+    candidates: Mapping[str, Callable[[], object]],
     device: str,
     *,
     seconds: float = 5.0,
@@ -79,7 +78,7 @@ def measure_in_turns(
     return {name: _timing(samples[name], calls) for name in candidates}
 
 
-def sample(call: Callable[[], Any], calls: int, device: str) -> tuple[float, float | None]:
+def sample(call: Callable[[], object], calls: int, device: str) -> tuple[float, float | None]:
     """Milliseconds a call over `calls` calls in a row: by the wall clock, and by CUDA events (None on a CPU)."""
     repeat = range(calls)
     if not device.startswith("cuda"):
@@ -103,7 +102,7 @@ def _timing(samples: list[tuple[float, float | None]], calls: int) -> DeviceTimi
     return DeviceTiming(summarise([wall for wall, _ in samples]), summarise(on_device) if on_device else None, calls)
 
 
-def peak_mib(call: Callable[[], Any], device: str, calls: int = 3) -> float | None:
+def peak_mib(call: Callable[[], object], device: str, calls: int = 3) -> float | None:
     """GPU memory in use at the peak of some calls, weights and everything else alive included; None on a CPU.
 
     Memory that CUDA graphs keep for themselves is in use.
@@ -138,7 +137,7 @@ def reserved_mib(device: str) -> float | None:
     return torch.cuda.memory_reserved() / 2**20
 
 
-def kernel_profile(call: Callable[[], Any], device: str, calls: int = 3) -> Found | None:
+def kernel_profile(call: Callable[[], object], device: str, calls: int = 3) -> Found | None:
     """Kernels of one call by the profiler: how many, milliseconds in all, and the 15 that take longest; None on a CPU.
 
     `kernels` maps a name to [launches a call, milliseconds a call]. Copies and fills count as kernels.

@@ -47,7 +47,7 @@ def summarise(samples_ms: list[float]) -> Timing:
 
 
 def measure_interleaved(
-    candidates: Mapping[str, Callable[[], Any]],
+    candidates: Mapping[str, Callable[[], object]],
     *,
     seconds: float = 5.0,
     min_rounds: int = 10,
@@ -116,7 +116,7 @@ def rounds(names: Sequence[str], seconds: float, least: int, most: int) -> Itera
         yield order
 
 
-def _sample(call: Callable[[], Any], calls: int, kept: list[Any] | None) -> float:
+def _sample(call: Callable[[], object], calls: int, kept: list[object] | None) -> float:
     """Milliseconds that `calls` calls took; their outputs go to `kept`, or die at once if it is None."""
     clock = time.perf_counter_ns
     if kept is not None:

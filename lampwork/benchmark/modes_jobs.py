@@ -143,11 +143,11 @@ def run_steady(job: Job[Plan]) -> Found:
     return {"columns": columns, "reference": precision, "description": workload.description, "spent": spent}
 
 
-def judge(found: Found, key: str, output: Any, expected: Any, reference: Any) -> None:
+def judge(found: Found, key: str, output: object, expected: object, reference: object) -> None:
     found[key] = asdict(verify.compare(output, expected, reference))
 
 
-def inside(function: Callable, workload: Any) -> Found:
+def inside(function: Callable, workload: object) -> Found:
     """Counts of a column of ours: `lampwork.stats`, kernels of the entry that serves the call, time of its guards."""
     found: Found = {"stats": stats_of(function)}
     entry = serving_entry(function, workload)
@@ -160,7 +160,7 @@ def inside(function: Callable, workload: Any) -> Found:
 def varied(args: tuple, count: int) -> list[tuple]:
     """`count` arguments of the same shapes, strides and kinds with other values."""
 
-    def change(value: Any, number: int) -> Any:
+    def change(value: object, number: int) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         new = torch.empty_like(value)
@@ -170,12 +170,12 @@ def varied(args: tuple, count: int) -> list[tuple]:
     return [tuple(change(value, number) for value in args) for number in range(count)]
 
 
-def verify_copy(output: Any) -> Any:
+def verify_copy(output: object) -> Any:
     """The tensors of nested outputs, in order, each copied: what they are now, whatever is written there later."""
     return [leaf.clone() for _, leaf in verify.leaves(output) if isinstance(leaf, torch.Tensor)]
 
 
-def own_errors(eager: Any, reference: Any) -> list[float]:
+def own_errors(eager: object, reference: object) -> list[float]:
     """For each tensor of eager's outputs, the root mean square of its own error; empty without a reference."""
     if reference is None:
         return []
@@ -191,7 +191,7 @@ def keep_outputs(function: Callable, inputs: list[tuple], kwargs: dict, eager: l
     the rule for half types may differ.
     """
     kept: list[Any] = []
-    copies: list[list[Any]] = []
+    copies: list[list[object]] = []
     try:
         for each in inputs:
             output = function(*each, **kwargs)

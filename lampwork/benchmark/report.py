@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -271,7 +271,7 @@ def eager_calls(results: Found) -> list[str]:
     return list(lines)
 
 
-def count(value: Any) -> str:
+def count(value: object) -> str:
     """A count that is a number or the length of a sequence; - if unknown."""
     if value is None:
         return "-"

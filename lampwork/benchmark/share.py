@@ -111,7 +111,7 @@ def base_name(operator: str) -> str:
     return name.removeprefix("native_")
 
 
-def operator_times(call: Callable[[], Any], rounds: int = 5) -> OperatorTimes:
+def operator_times(call: Callable[[], object], rounds: int = 5) -> OperatorTimes:
     """Self CPU time by operator: the least of `rounds` calls, for what else the machine does can only add to it."""
     call()
     return least([_profiled(call) for _ in range(rounds)])
@@ -127,7 +127,7 @@ def least(rounds: Sequence[OperatorTimes]) -> OperatorTimes:
     return OperatorTimes(smallest("microseconds"), smallest("calls"), smallest("inside"), smallest("calls_inside"))
 
 
-def _profiled(call: Callable[[], Any]) -> OperatorTimes:
+def _profiled(call: Callable[[], object]) -> OperatorTimes:
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         call()
     microseconds: Counter[str] = Counter()
@@ -154,7 +154,7 @@ def _is_inside(event: Any) -> bool:
     return False
 
 
-def fused_operators(steps: Iterable[Any]) -> Counter[str]:
+def fused_operators(steps: Iterable[object]) -> Counter[str]:
     """How many operators the vendor's calls among a program's steps do besides their products, by the vendor's name."""
     fused: Counter[str] = Counter()
     for step in steps:

@@ -78,7 +78,7 @@ def prepare(name: str, *, device: str = "cpu", size: str = "train", dropout: boo
     return Workload(name, module, tuple(batches), _loss_for(name, output), built.description)
 
 
-def _varied(value: Any, number: int) -> Any:
+def _varied(value: object, number: int) -> Any:
     """A value of the same kind and layout with other numbers."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -86,7 +86,7 @@ def _varied(value: Any, number: int) -> Any:
     return new.copy_(value * (1 - number / 16) if value.is_floating_point() else value.roll(number, -1))
 
 
-def _with_target(name: str, module: Any, args: tuple, kwargs: dict[str, Any], number: int) -> Batch:
+def _with_target(name: str, module: Any, args: tuple, kwargs: dict[str, object], number: int) -> Batch:
     if LABELS.get(name) == "tokens":
         return Batch(args, {**kwargs, "labels": args[0].roll(1, -1) if name == "bert" else args[0]})
     if LABELS.get(name) == "classes":
@@ -99,7 +99,7 @@ def _with_target(name: str, module: Any, args: tuple, kwargs: dict[str, Any], nu
     return Batch(args, kwargs)
 
 
-def _loss_for(name: str, output: Any) -> Callable[[Any, Any], torch.Tensor]:
+def _loss_for(name: str, output: object) -> Callable[[Any, Any], torch.Tensor]:
     if name == "mlp":
         return classification_loss
     if name == "unet":
@@ -109,11 +109,11 @@ def _loss_for(name: str, output: Any) -> Callable[[Any, Any], torch.Tensor]:
     return plain_loss if isinstance(output, torch.Tensor) and output.dim() == 0 else mean_square
 
 
-def own_loss(output: Any, target: Any) -> torch.Tensor:
+def own_loss(output: Any, target: object) -> torch.Tensor:
     return output.loss
 
 
-def plain_loss(output: Any, target: Any) -> torch.Tensor:
+def plain_loss(output: Any, target: object) -> torch.Tensor:
     return output
 
 
@@ -125,7 +125,7 @@ def regression_loss(output: Any, target: Any) -> torch.Tensor:
     return torch.nn.functional.mse_loss(output, target)
 
 
-def mean_square(output: Any, target: Any) -> torch.Tensor:
+def mean_square(output: object, target: object) -> torch.Tensor:
     first = next(leaf for _, leaf in verify.leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
     return first.float().square().mean()
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -68,7 +67,7 @@ class Expressions:
         """Element 0 of a buffer as a 0-dimensional tensor."""
         return self.view(TensorRef(name, self.program.buffers[name].dtype, (), (), 0))
 
-    def argument(self, value: Any) -> str:
+    def argument(self, value: object) -> str:
         """An argument of a call of ATen. Raises `CompileError` for a value that text cannot hold."""
         if isinstance(value, TensorRef):
             return self.view(value)

@@ -111,7 +111,7 @@ class Steps(Expressions):
                 written.update(self.place(name).index for name in names if self.place(name).kind == "input")
         return sorted(written)
 
-    def _may_refuse(self, step: Any) -> bool:
+    def _may_refuse(self, step: object) -> bool:
         if isinstance(step, Check):
             return step.error == "AssumptionFailed"
         found = {buffer for buffer, _ in self.program.found.values()} if self.program.assumed else set()
@@ -369,7 +369,7 @@ def _buffers_of(step: Step) -> Iterator[str]:
 
 def _tensors_of(step: Extern) -> Iterator[str]:
     """Buffers among the arguments of a call."""
-    pending: list[Any] = [step.args, step.kwargs]
+    pending: list[object] = [step.args, step.kwargs]
     while pending:
         value = pending.pop()
         if isinstance(value, TensorRef):

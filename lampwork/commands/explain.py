@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def find(target: str, arguments: str | None) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def find(target: str, arguments: str | None) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """The function that `target` names, and the arguments of the call to explain.
 
     Raises ValueError or TypeError with the remedy if there is no such function or its arguments are not known.

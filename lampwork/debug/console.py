@@ -9,7 +9,6 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 import rich.console
 from rich.syntax import Syntax
@@ -32,7 +31,7 @@ def _harmless(tell: Callable[..., None]) -> Callable[..., None]:
     """What cannot be printed does not keep the program from being compiled."""
 
     @wraps(tell)
-    def told(*args: Any) -> None:
+    def told(*args: object) -> None:
         try:
             tell(*args)
         except Exception:
@@ -76,7 +75,7 @@ class Console:
             self._reason(why.id, why.reason, why.location, remedy_of(why))
 
     @_harmless
-    def stage(self, compiled: CompiledFunction, name: str, value: Any) -> None:
+    def stage(self, compiled: CompiledFunction, name: str, value: object) -> None:
         """What a stage made: graphs (3), loops and kernels (4), code (5)."""
         if self.level < 3:
             return

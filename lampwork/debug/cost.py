@@ -75,5 +75,5 @@ def guard_seconds(artifact: Artifact, function: Callable, args: tuple, kwargs: d
     return best
 
 
-def _never(*arguments: Any) -> Any:
+def _never(*arguments: object) -> Any:
     raise AssertionError("an entry made for its guards is not called")

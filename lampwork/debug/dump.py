@@ -117,14 +117,14 @@ def _entry_text(artifact: Artifact) -> str:
         return ""
 
 
-def _never(*arguments: Any) -> Any:
+def _never(*arguments: object) -> Any:
     raise AssertionError("an entry made for its text is not called")
 
 
 # Bytecode ------------------------------------------------------------------------------------------------------------
 
 
-def bytecode_text(function: Any, artifact: Artifact) -> str:
+def bytecode_text(function: Callable, artifact: Artifact) -> str:
     """The byte code of the function, and of those that were interpreted on the way, the user's first."""
     found = {name: code for name in artifact.code_digests if (code := _code_named(name)) is not None}
     root = _code_of(function)
@@ -146,7 +146,7 @@ def _disassemble(title: str, code: CodeType, out: io.StringIO) -> None:
     out.write("\n")
 
 
-def _code_of(function: Any) -> CodeType | None:
+def _code_of(function: Callable) -> CodeType | None:
     if isinstance(function, SuspendedFrames):
         return _code_of(function.root)
     target = getattr(function, "forward", None) if not isinstance(function, FunctionType) else function

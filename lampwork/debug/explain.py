@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lampwork.config import Settings, environment
 from lampwork.debug import facts as make
@@ -157,7 +156,7 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
     return Explanation(sections, artifact, facts, graphs, settings)
 
 
-def _compiled(function: Any) -> CompiledFunction | None:
+def _compiled(function: Callable) -> CompiledFunction | None:
     try:
         return compiled_of(function)
     except TypeError:

@@ -167,7 +167,7 @@ def tell_what_follows(found: list[Facts], artifact: Artifact, ran: CompiledFunct
 
     `guard_us`: what one guard of the call's first graph takes; guards of the others are taken to cost as much.
     """
-    following: dict[tuple[str, str, int], dict[Any, CompiledFunction]] = {}
+    following: dict[tuple[str, str, int], dict[object, CompiledFunction]] = {}
     entries = [*ran.entries, *(entry for part in ran.continuations.values() for entry in part.entries)]
     for outcome in (artifact.outcome, *(entry.artifact.outcome for entry in entries)):
         if isinstance(outcome, Continue):

@@ -149,7 +149,7 @@ class _Writer:
         raise NotWritten(f"{value!r} is no plain data")
 
 
-def is_operator(target: Any) -> bool:
+def is_operator(target: object) -> bool:
     return isinstance(target, type(torch.ops.aten.add.Tensor))
 
 

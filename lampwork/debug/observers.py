@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from lampwork.config import environment
 from lampwork.debug.console import Console
@@ -25,7 +24,7 @@ class _Told:
         self.console, self.stop_at = console, stop_at
         self.known: set[tuple[str, str]] = set()
 
-    def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, Any]) -> Compile:
+    def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, object]) -> Compile:
         return _Compile(self.console, self.stop_at, compiled)
 
     def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:
@@ -45,7 +44,7 @@ class _Compile:
         self.console, self.compiled = console, compiled
         self.kept = KeptStages(stop_at) if stop_at else None
 
-    def stage(self, name: str, value: Any) -> None:
+    def stage(self, name: str, value: object) -> None:
         self.console.stage(self.compiled, name, value)
         if self.kept is not None:
             self.kept.stage(name, value)

@@ -39,7 +39,7 @@ class Recorded:
         elif name in ("prepare", "prepare backward"):
             self.functional[name.removeprefix("prepare")] = replace(value, graph=snapshot(value.graph))
 
-    def _values(self, region: Region) -> list[Any] | None:
+    def _values(self, region: Region) -> list[object] | None:
         scope = Scope(self.function, self.args, dict(self.kwargs))
         try:
             return [read(source, scope) for source in region.inputs]
@@ -57,12 +57,12 @@ class Recorder:
     def __init__(self) -> None:
         self.compiles: list[Recorded] = []
 
-    def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, Any]) -> Recorded:
+    def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, object]) -> Recorded:
         self.compiles.append(Recorded(compiled.function, args, kwargs))
         return self.compiles[-1]
 
-    def loaded(self, *about: Any) -> None: ...
+    def loaded(self, *about: object) -> None: ...
 
-    def recompiled(self, *about: Any) -> None: ...
+    def recompiled(self, *about: object) -> None: ...
 
-    def fell_back(self, *about: Any) -> None: ...
+    def fell_back(self, *about: object) -> None: ...

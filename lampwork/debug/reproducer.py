@@ -8,6 +8,7 @@ import io
 import pickle
 import textwrap
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lampwork.runtime.cache.versions import versions
 LIMIT_BYTES = 256 << 20
 
 
-def write_reproducer(function: Any, args: tuple, kwargs: dict, settings: Settings, error: BaseException) -> str:
+def write_reproducer(function: Callable, args: tuple, kwargs: dict, settings: Settings, error: BaseException) -> str:
     """The path of a script that compiles the same call again under LAMPWORK_STRICT=1; empty if it cannot be written."""
     try:
         text, data = _script(function, args, kwargs, settings, error)
@@ -39,7 +40,7 @@ def write_reproducer(function: Any, args: tuple, kwargs: dict, settings: Setting
 
 
 def _script(
-    function: Any, args: tuple, kwargs: dict, settings: Settings, error: BaseException
+    function: Callable, args: tuple, kwargs: dict, settings: Settings, error: BaseException
 ) -> tuple[str, bytes | None]:
     trace = "".join(traceback.format_exception(error))
     head = [
@@ -95,7 +96,7 @@ def _pickled(value: Any) -> bytes | None:
     return data if len(data) <= LIMIT_BYTES else None
 
 
-def _source(function: Any) -> list[str]:
+def _source(function: Callable) -> list[str]:
     target = type(function) if isinstance(function, torch.nn.Module) else function
     try:
         text = textwrap.dedent(inspect.getsource(target))
@@ -122,7 +123,7 @@ def _arguments(args: tuple, kwargs: dict) -> str:
     return f"torch.manual_seed(0)\nargs = ({positional})\nkwargs = {{{named}}}"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, torch.Tensor):
         shape, strides, dtype = tuple(value.shape), tuple(value.stride()), value.dtype
         if dtype.is_floating_point or dtype.is_complex:

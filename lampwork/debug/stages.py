@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torch.fx import Node
+
 from lampwork.debug import facts, text
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.print import lowered_text
@@ -88,13 +90,13 @@ def graph_text(graph: Any) -> str:
     return "\n".join(lines)
 
 
-def type_text(node: Any) -> str:
+def type_text(node: Node) -> str:
     value = node.meta.get("val")
     if isinstance(value, (tuple, list)):
         return "(" + ", ".join(short(each) for each in value) + ")"
     return "?" if value is None else short(value)
 
 
-def location_comment(node: Any) -> str:
+def location_comment(node: Node) -> str:
     location = node.meta.get("location")
     return f"    # {location.file}:{location.line}" if location is not None and location.file else ""

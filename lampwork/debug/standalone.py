@@ -142,7 +142,7 @@ def _settings(settings: Settings) -> str:
     return f"{text}, options={options!r}"
 
 
-def _input(value: Any, place: int, joint: Joint | None) -> str:
+def _input(value: object, place: int, joint: Joint | None) -> str:
     if not isinstance(value, torch.Tensor):
         if value is None or type(value) in (bool, int, float, str):
             return repr(value)

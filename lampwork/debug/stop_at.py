@@ -91,10 +91,10 @@ class KeptStages:
 class _Interpreted:
     """Runs a program as `Host.call` does, by `interpret(values)`."""
 
-    def __init__(self, interpret: Callable[[list[Any]], list[Any]], program: Program) -> None:
+    def __init__(self, interpret: Callable[[list[object]], list[object]], program: Program) -> None:
         self.interpret, self.program = interpret, program
 
-    def __call__(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
+    def __call__(self, values: Sequence[Any], generation: object = None) -> Sequence[object]:
         inputs = list(values)
         plain = [each.detach() if isinstance(each, torch.Tensor) else each for each in inputs]
         try:

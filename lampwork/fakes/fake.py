@@ -64,7 +64,7 @@ class Fake(torch.Tensor):
     lampwork_edge: Any = None
     lampwork_placeholder: torch.fx.Node
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: object = None) -> str:
         if _torch.is_recording():  # by the program: our own messages use `describe`
             raise DataDependent("the text of a tensor")
         return f"Fake({describe(self)})"
@@ -81,7 +81,7 @@ class Fake(torch.Tensor):
         raise Unsupported("pickling a tensor inside a compiled region")
 
 
-def _refuse_dispatch(cls: type, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+def _refuse_dispatch(cls: type, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
     raise Unsupported(f"{func} met a tensor of a captured region outside of its recording", id="fake-escaped")
 
 
@@ -141,7 +141,7 @@ def make_fake(
     *,
     storage: FakeStorage | None = None,
     requires_grad: bool | None = None,
-    source: Any = None,
+    source: object = None,
 ) -> Fake:
     """A fake with the metadata of `tensor`, over `storage` at the same offset (a storage of its own when None).
 
@@ -188,7 +188,7 @@ class _Identity(torch.autograd.Function):
     """Gives a fake a history, as the result of some earlier computation has."""
 
     @staticmethod
-    def forward(ctx: Any, fake: Fake) -> Fake:
+    def forward(ctx: object, fake: Fake) -> Fake:
         with _torch.kernels_only():
             plain = fake.detach()
         result = _torch.as_subclass(Fake, plain)
@@ -197,7 +197,7 @@ class _Identity(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: object, gradient: object) -> Any:
         return gradient
 
 
@@ -210,7 +210,7 @@ def _non_leaf(fake: Fake) -> Fake:
     return made
 
 
-def make_fakes(tensors: Sequence[torch.Tensor], sources: Iterable[Any] | None = None) -> list[Fake]:
+def make_fakes(tensors: Sequence[torch.Tensor], sources: Iterable[object] | None = None) -> list[Fake]:
     """Fakes of several tensors; tensors that share a storage get fakes that share one."""
     storages: dict[int, FakeStorage] = {}
     counts: dict[int, int] = {}

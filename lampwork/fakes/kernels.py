@@ -17,7 +17,7 @@ elements as it does on a CPU, which is asked instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -75,7 +75,7 @@ class _TooLarge(Exception):
     """The call would compute more than an answer is worth, or nobody knows its sizes yet."""
 
 
-def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], Any]) -> Any:
+def checked(op: object, args: tuple, kwargs: dict, answer: Callable[[], object]) -> Any:
     """What `answer()`, the rule of `op`, gives, with what the kernel knows better: fakes, or eager's error."""
     if not _may_ask(op):
         return answer()
@@ -90,7 +90,7 @@ def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], Any]) -> An
     return result if made is None else made
 
 
-def refusal(op: Any, args: tuple, kwargs: dict) -> Exception | None:
+def refusal(op: _torch.Overload, args: tuple, kwargs: dict) -> Exception | None:
     """The error of a call on tensors of two elements a dimension at most, of ones or of zeros; None where there is
     none, or nothing can stand for an argument. Operators may write in place. On a CPU, where a GPU is not asked."""
     tensors = _fakes_in((args, kwargs))
@@ -160,7 +160,7 @@ def _is_elementwise(op: Any) -> bool:
     return torch.Tag.pointwise in op.tags or op._schema.name in _ELEMENTWISE
 
 
-def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
+def _ask(op: object, args: tuple, kwargs: dict, result: object) -> Any:
     """Fakes that the kernel's results describe, where they differ from `result`; None: nothing is to be said against
     it. Raises what the kernel raises whatever tensors hold."""
     exact = True
@@ -214,7 +214,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     return None if result is not None and _specs(result) == specs else _fakes(specs)
 
 
-def _typed(result: Any, specs: Any) -> Any:
+def _typed(result: object, specs: object) -> Any:
     """Fakes like those in `result`, of the element types of the kernel's results; None where they are of those."""
     if type(result) is Fake and type(specs) is _Spec:
         if result.dtype == specs.dtype:
@@ -224,7 +224,7 @@ def _typed(result: Any, specs: Any) -> Any:
     return _in_each(_typed, result, specs)
 
 
-def _laid_out(result: Any, specs: Any, operands: list[Fake]) -> Any:
+def _laid_out(result: object, specs: object, operands: list[Fake]) -> Any:
     """Fakes like those in `result`, whose sizes vary, with dimensions in the order of the kernel's results, or with the
     strides of an operand that has theirs; None where they are that already, or neither explains their strides."""
     if type(result) is Fake and type(specs) is _Spec:
@@ -248,14 +248,14 @@ def _laid_out(result: Any, specs: Any, operands: list[Fake]) -> Any:
     return _in_each(partial(_laid_out, operands=operands), result, specs)
 
 
-def _is_laid_out(tensor: Fake, size: Any, stride: tuple[int, ...]) -> bool:
+def _is_laid_out(tensor: Fake, size: Sequence[int], stride: tuple[int, ...]) -> bool:
     """Whether it has that size in every call, and those strides in the one that is captured."""
     return surely_same(tensor.size(), size) and all(
         (each if type(each) is int else _hint(each, None)) == seen for each, seen in zip(tensor.stride(), stride)
     )
 
 
-def _in_each(made_of: Callable[[Any, Any], Any], result: Any, specs: Any) -> Any:
+def _in_each(made_of: Callable[[object, object], object], result: object, specs: object) -> Any:
     """What `made_of` makes of each result, and others as they are; None where it makes nothing."""
     if isinstance(result, (tuple, list)) and isinstance(specs, (tuple, list)) and len(result) == len(specs):
         made = [made_of(each, spec) for each, spec in zip(result, specs)]
@@ -265,7 +265,7 @@ def _in_each(made_of: Callable[[Any, Any], Any], result: Any, specs: Any) -> Any
     return None
 
 
-def _is_nothing_otherwise(result: Any, specs: Any) -> bool:
+def _is_nothing_otherwise(result: object, specs: object) -> bool:
     """Whether a result without elements is laid out otherwise than its rule says: no rule follows a kernel there."""
     if type(result) is not Fake or type(specs) is not _Spec or not _has_nothing(result):
         return False
@@ -309,7 +309,7 @@ def _has_symbols(value: Any) -> bool:
     return any(map(_has_symbols, value.values())) if kind is dict else kind is torch.SymInt
 
 
-def _has_nothing(value: Any) -> bool:
+def _has_nothing(value: object) -> bool:
     """Whether a tensor in it has no elements."""
     if isinstance(value, torch.Tensor):
         return 0 in [each for each in value.size() if type(each) is int]
@@ -335,11 +335,11 @@ def _short(fake: Fake) -> tuple[int, ...]:
     return tuple([min(2, each if type(each) is int else _hint(each, 2)) for each in fake.size()])
 
 
-def _extent(size: Any, stride: Any) -> int:
+def _extent(size: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in size else 1 + sum((length - 1) * step for length, step in zip(size, stride))
 
 
-def _is_small(result: Any) -> bool:
+def _is_small(result: object) -> bool:
     if isinstance(result, torch.Tensor):
         return math.prod(_seen(result.size())) <= LARGEST
     return all(map(_is_small, result)) if isinstance(result, (tuple, list)) else True
@@ -374,7 +374,7 @@ def _call(op: Any, args: tuple, kwargs: dict, exact: bool, instead_of: torch.dev
     return None
 
 
-def _fills(op: Any) -> tuple[Callable, ...]:
+def _fills(op: _torch.Overload) -> tuple[Callable, ...]:
     """What stand-ins are made by, one after the other while a call is refused.
 
     Whole numbers may be places in other tensors, which derivatives trust as the forward kernel gave them: no place but
@@ -389,7 +389,7 @@ def _fills(op: Any) -> tuple[Callable, ...]:
     return partial(_filled, 1, 0), partial(_filled, 0, 1)
 
 
-def _filled(number: int, whole: int, size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+def _filled(number: int, whole: int, size: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
     return torch.full(
         size if isinstance(size, tuple) else (size,),
         whole if dtype in _INDEX_TYPES else number,
@@ -398,7 +398,7 @@ def _filled(number: int, whole: int, size: Any, dtype: torch.dtype, device: Any 
     )
 
 
-def _raise_if_certain(op: Any, error: Exception, tensors: list[torch.Tensor]) -> None:
+def _raise_if_certain(op: _torch.Overload, error: Exception, tensors: list[torch.Tensor]) -> None:
     """Raises it unless other contents, of indices and lengths, might be accepted."""
     certain = (
         isinstance(error, (NotImplementedError, TypeError))
@@ -441,7 +441,7 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
     return value
 
 
-def _specs(value: Any, device: torch.device | None = None) -> Any:
+def _specs(value: object, device: torch.device | None = None) -> Any:
     """Dtype, sizes and strides of each tensor, said to be on a device; containers as lists and tuples."""
     if isinstance(value, torch.Tensor):
         return _Spec(value.dtype, tuple(value.size()), tuple(value.stride()), device or value.device)
@@ -450,7 +450,7 @@ def _specs(value: Any, device: torch.device | None = None) -> Any:
     return None
 
 
-def _only_tensors(value: Any) -> bool:
+def _only_tensors(value: object) -> bool:
     """Whether fakes can be made of its specs; what a derivative was not asked for is None."""
     if value is None:
         return True

@@ -8,6 +8,7 @@ number specialises the symbol.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.size import Size, add, floordiv, maximum, minimum, mod, mul
@@ -239,10 +240,10 @@ class SizeNode(_Node):
     def is_contiguous(self, sizes: Any, strides: Any) -> TruthNode:
         return self._layout(sizes, strides, range(len(sizes) - 1, -1, -1))
 
-    def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> TruthNode:
+    def is_channels_last_contiguous_2d(self, sizes: Sequence[int], strides: Sequence[int]) -> TruthNode:
         return self._layout(sizes, strides, (1, 3, 2, 0)) if len(sizes) == 4 else self.wrap_bool(False)
 
-    def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> TruthNode:
+    def is_channels_last_contiguous_3d(self, sizes: Sequence[int], strides: Sequence[int]) -> TruthNode:
         return self._layout(sizes, strides, (1, 4, 3, 2, 0)) if len(sizes) == 5 else self.wrap_bool(False)
 
     is_channels_last_strides_2d = is_channels_last_contiguous_2d

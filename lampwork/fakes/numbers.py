@@ -96,11 +96,11 @@ def root_of(exponent: object, base: torch.Tensor) -> float | None:
     return next((each for each in (_ROOTS_OF_GRADIENTS if base.requires_grad else _ROOTS) if exponent == each), None)
 
 
-def symbolic_float(number: Any) -> torch.SymFloat:
+def symbolic_float(number: object) -> torch.SymFloat:
     return torch.SymFloat(NumberNode(number))
 
 
-def number_behind(value: Any) -> Any:
+def number_behind(value: object) -> Any:
     """The number that a `torch.SymFloat` stands for; other values themselves."""
     return value.node.number if type(value) is torch.SymFloat and type(value.node) is NumberNode else value
 

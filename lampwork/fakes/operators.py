@@ -70,7 +70,7 @@ class Operator:
         "written",
     )  # fmt: skip
 
-    def __init__(self, overload: Any) -> None:
+    def __init__(self, overload: _torch.Overload) -> None:
         schema = overload._schema
         name = overload.name()
         self.overload = overload
@@ -104,7 +104,7 @@ class Operator:
             )
         )
 
-    def _kind(self, overload: Any, schema: Any, name: str) -> str:
+    def _kind(self, overload: _torch.Overload, schema: Any, name: str) -> str:
         if name in DATA_DEPENDENT:
             return "data-dependent"
         if name in STORAGE_CHANGING:
@@ -142,7 +142,7 @@ def _identifier(name: str) -> str:
 _table: dict[int, Operator] = {}
 
 
-def operator(overload: Any) -> Operator:
+def operator(overload: _torch.Overload) -> Operator:
     found = _table.get(id(overload))
     if found is None:
         found = _table[id(overload)] = Operator(overload)

@@ -50,7 +50,7 @@ _LIMITS: dict[tuple[bool, bool], tuple[float, ...]] = {
 }
 
 #: Argument -> whether it is a number in the schema, by operator.
-_arguments: dict[Any, tuple[tuple[int, str], ...]] = {}
+_arguments: dict[object, tuple[tuple[int, str], ...]] = {}
 
 
 class _Limits(NamedTuple):
@@ -178,7 +178,7 @@ def _limits_of(op: Operator, args: tuple, kwargs: dict, position: int, name: str
     return found
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: object) -> Any:
     """What of an argument decides on the type that a kernel converts numbers to."""
     if isinstance(value, Fake):
         return value.dtype, value.dim(), value.device.type
@@ -231,7 +231,7 @@ def _next(number: float, is_whole: bool, sign: int) -> float:
     return number + sign if is_whole else math.nextafter(number, sign * math.inf)
 
 
-def _with_plain_numbers(value: Any) -> Any:
+def _with_plain_numbers(value: object) -> Any:
     """The argument with a small number for each that varies."""
     if type(value) is torch.SymFloat:
         return 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -26,7 +25,7 @@ def _category(dtype: torch.dtype) -> int:
     return 0 if dtype == torch.bool else 1
 
 
-def scalar_dtype(value: Any) -> torch.dtype:
+def scalar_dtype(value: object) -> torch.dtype:
     kind = type(value)
     if kind is bool:
         return torch.bool
@@ -39,7 +38,7 @@ def scalar_dtype(value: Any) -> torch.dtype:
     raise Unknown
 
 
-def promoted(operands: Sequence[Any]) -> torch.dtype:
+def promoted(operands: Sequence[object]) -> torch.dtype:
     """`torch.result_type` of tensors and Python numbers.
 
     Tensors with dimensions win over 0-d ones, those over numbers.

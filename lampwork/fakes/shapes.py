@@ -117,7 +117,7 @@ def wrap_dims(dims: Any, count: int) -> tuple[int, ...]:
 # Answering an operator ----------------------------------------------------------------------------
 
 
-def infer(op: Any, args: tuple, kwargs: dict) -> Any:
+def infer(op: object, args: tuple, kwargs: dict) -> Any:
     """What `op` returns on fakes, as new fakes over new storages. For operators whose results alias nothing.
 
     Raises eager's own error for arguments that eager refuses, `Unsupported` for operators without shape rule and
@@ -165,7 +165,7 @@ def materialize(result: Any, args: tuple, kwargs: dict) -> Any:
 _CPU = torch.device("cpu")
 
 
-def exact_device(device: Any) -> torch.device:
+def exact_device(device: torch.device) -> torch.device:
     """`device` with its index: "cuda" is the current CUDA device."""
     exact = device if type(device) is torch.device else torch.device(device)
     if exact.type == "cuda" and exact.index is None:
@@ -206,7 +206,7 @@ def refuse_several_devices(op: Any, args: tuple, kwargs: dict, written: Iterable
         raise Unsupported(f"{op} is given tensors on {names}", "Move them to one device.", "several-devices")
 
 
-def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:
+def tensors_in(values: Iterable[object]) -> Iterable[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -218,7 +218,7 @@ def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:
 _SUM = 2
 
 
-def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
+def infer_by_meta_kernel(op: _torch.Overload, args: tuple, kwargs: dict) -> Any:
     """`infer` through the operator's meta kernel on tensors of device "meta"."""
     name = op.name()
     if not _torch.has_meta_kernel(name):
@@ -230,7 +230,7 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     copies: dict[int, torch.Tensor] = {}
     in_numbers = symbolic = False
 
-    def to_meta(value: Any) -> Any:
+    def to_meta(value: object) -> Any:
         nonlocal symbolic
         if isinstance(value, torch.Tensor):
             if id(value) not in copies:
@@ -288,14 +288,14 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
 _QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 
 
-def _on_no_device(op: Any, kwargs: dict) -> dict[str, torch.device]:
+def _on_no_device(op: _torch.Overload, kwargs: dict) -> dict[str, torch.device]:
     """For an operator that makes a tensor where it is told to: not on the CPU, where it would compute and draw."""
     if kwargs.get("device") is None and any(each.name == "device" for each in op._schema.arguments):
         return {"device": torch.device("meta")}
     return {}
 
 
-def _from_meta(value: Any, device: torch.device) -> Any:
+def _from_meta(value: object, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise Unsupported(f"a tensor of layout {value.layout} is made", id="tensor-layout")

@@ -58,7 +58,7 @@ def _span(dims: _Dims) -> Any:
     return 1 + sum((extent - 1) * step for step, extent in dims)
 
 
-def _meet(distance: Any, first: _Dims, second: _Dims) -> bool | None:
+def _meet(distance: object, first: _Dims, second: _Dims) -> bool | None:
     """Whether bytes meet of one that begins at 0 and one that begins at `distance`, which is not negative."""
     if distance >= _span(first):
         return False

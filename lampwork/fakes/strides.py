@@ -57,12 +57,12 @@ def has_zero(shape: Iterable[Any]) -> bool:
     return False
 
 
-def at_least_one(size: Any) -> Any:
+def at_least_one(size: int) -> Any:
     """What a dimension counts for in strides: one of size 0 counts as 1."""
     return size if exceeds_one(size) else 1
 
 
-def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
+def same_sizes(left: Sequence[int], right: Sequence[object]) -> bool:
     """Whether two shapes are equal. Symbolic sizes of shapes of different length are not compared."""
     return len(left) == len(right) and left == right
 
@@ -219,14 +219,14 @@ def in_memory_format(tensor: torch.Tensor, memory_format: torch.memory_format | 
     return channels_last(tensor.size())
 
 
-def expect_sizes(what: str, sizes: Sequence[Any], wanted: Sequence[Any]) -> None:
+def expect_sizes(what: str, sizes: Sequence[object], wanted: Sequence[object]) -> None:
     """Raises where they are not the same: loops of ours go over `wanted`, and read at each of its places. Eager has the
     last word, in words of its own."""
     if not surely_same(sizes, wanted) and tuple(sizes) != tuple(wanted):
         raise RuntimeError(f"{what} has sizes {list(sizes)}, where {list(wanted)} are expected")
 
 
-def check_expands(sizes: Sequence[Any], wanted: Sequence[Any]) -> None:
+def check_expands(sizes: Sequence[int], wanted: Sequence[int]) -> None:
     """Raises, as eager does, where a tensor of `sizes` cannot be expanded to `wanted`, which is written."""
     if surely_same(sizes, wanted):
         return

@@ -466,7 +466,7 @@ def _gcd(left: int, right: int) -> int:
 # Sizes as stages see them -------------------------------------------------------------------------------------------
 
 
-def is_symbolic(value: Any) -> bool:
+def is_symbolic(value: object) -> bool:
     """Whether `value` is an integer that is not known yet."""
     return isinstance(value, torch.SymInt)
 
@@ -483,7 +483,7 @@ def size_of(value: Any) -> Size:
     return value.node.resolved
 
 
-def by_contents(value: Any) -> bool:
+def by_contents(value: object) -> bool:
     """Whether the contents of a tensor decide a size."""
     return type(value) is torch.SymInt and value.node.sizes.by_contents(value.node.value)
 
@@ -499,12 +499,12 @@ def are_sizes(values: Iterable[Any]) -> bool:
     return True
 
 
-def may_be_zero(value: Any) -> bool:
+def may_be_zero(value: object) -> bool:
     """Whether a size is zero in the call at hand, which is guarded, or for some contents: no assumption is made."""
     return bounds(size_of(value))[0] <= 0 if by_contents(value) else value == 0
 
 
-def found_symbol(value: Any) -> str | None:
+def found_symbol(value: object) -> str | None:
     """The name of the symbol that a size was when it was found in some contents, whatever it is by now."""
     if type(value) is not torch.SymInt:
         return None

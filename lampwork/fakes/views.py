@@ -128,7 +128,7 @@ def _parts(x: torch.Tensor) -> tuple[list[Any], list[Any], Any]:
     return list(x.size()), list(x.stride()), x.storage_offset()
 
 
-def _total(sizes: Iterable[Any]) -> Any:
+def _total(sizes: Iterable[object]) -> Any:
     result: Any = 1
     for size in sizes:
         result = result * size
@@ -149,7 +149,7 @@ def _as_real(x: torch.Tensor) -> Layout | None:
 
 
 @_rule(aten.view.default, aten._unsafe_view.default)
-def reshaped(x: torch.Tensor, size: Sequence[Any]) -> Layout:
+def reshaped(x: torch.Tensor, size: Sequence[int]) -> Layout:
     shape = inferred(size, x.size())
     strides = view_strides(x.size(), x.stride(), shape)
     if strides is None:
@@ -161,13 +161,13 @@ def reshaped(x: torch.Tensor, size: Sequence[Any]) -> Layout:
 
 
 @_rule(aten._reshape_alias.default)
-def _reshape_alias(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any]) -> Layout:
+def _reshape_alias(x: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> Layout:
     return _as_strided(x, size, stride)
 
 
 @_rule(aten.as_strided.default)
 def _as_strided(
-    x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: int | None = None
+    x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Layout:
     """Whether this lies inside of the storage is asked where the memory is known."""
     if len(size) != len(stride):
@@ -181,7 +181,7 @@ def _as_strided(
     return Layout(size, stride, x.storage_offset() if storage_offset is None else storage_offset)
 
 
-def inferred(size: Sequence[Any], old: Sequence[Any]) -> list[Any]:
+def inferred(size: Sequence[int], old: Sequence[object]) -> list[Any]:
     """`size` with its -1 replaced. Raises eager's error when the elements do not fit."""
     shape = list(size)
     if any(each < -1 for each in shape if not by_contents(each)):
@@ -338,7 +338,7 @@ def _slice(x: torch.Tensor, dim: int = 0, start: int | None = None, end: int | N
     return Layout(shape, strides, offset)
 
 
-def _bound(value: Any, default: Any, size: Any) -> Any:
+def _bound(value: Any, default: object, size: int) -> Any:
     """One end of a slice of a dimension of `size`."""
     if value is None or (type(value) is int and value >= _LONGEST):
         return default if value is None else size
@@ -348,7 +348,7 @@ def _bound(value: Any, default: Any, size: Any) -> Any:
     return size if value > size else value
 
 
-def _clamped(value: Any, default: Any, size: Any) -> Any:
+def _clamped(value: Any, default: object, size: int) -> Any:
     """`_bound` as an expression, which asks nothing of sizes that contents decide."""
     if value is None or (type(value) is int and value >= _LONGEST):
         return default if value is None else size
@@ -398,7 +398,7 @@ def _dimension_to_split(x: torch.Tensor, dim: int) -> int:
 
 
 @_rule(aten.split_with_sizes.default)
-def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[Layout]:
+def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[object], dim: int = 0) -> list[Layout]:
     dim = _dimension_to_split(x, dim)
     if not are_sizes(split_sizes):
         raise RuntimeError(f"split_with_sizes expects only non-negative sizes, but got split_sizes={list(split_sizes)}")
@@ -413,7 +413,7 @@ def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0)
     return _pieces(x, split_sizes, dim)
 
 
-def _pieces(x: torch.Tensor, sizes: Sequence[Any], dim: int) -> list[Layout]:
+def _pieces(x: torch.Tensor, sizes: Sequence[object], dim: int) -> list[Layout]:
     shape, strides, offset = _parts(x)
     result = []
     for size in sizes:

@@ -15,7 +15,7 @@ from lampwork.fakes.shapes import Spec, materialize
 from lampwork.fakes.symbolic import sizes_of
 
 
-def value_of(argument: Any) -> Any:
+def value_of(argument: object) -> Any:
     """An argument with every node replaced by the fake it computes, in plain lists and tuples: those of `torch.fx` are
     classes of their own, which operators on fakes do not look into."""
     if isinstance(argument, Node):
@@ -27,7 +27,7 @@ def value_of(argument: Any) -> Any:
 
 
 def emit(
-    graph: torch.fx.Graph, overload: Any, args: tuple, kwargs: dict | None = None, like: Node | None = None
+    graph: torch.fx.Graph, overload: object, args: tuple, kwargs: dict | None = None, like: Node | None = None
 ) -> Node:
     """A new node at the end of `graph` (or the graph's insertion point), with `meta` of `like` and its own value."""
     kwargs = kwargs or {}
@@ -35,7 +35,7 @@ def emit(
     return place(graph, overload, args, kwargs, value, like)
 
 
-def place(graph: torch.fx.Graph, target: Any, args: tuple, kwargs: dict, value: Any, like: Node | None) -> Node:
+def place(graph: torch.fx.Graph, target: Any, args: tuple, kwargs: dict, value: object, like: Node | None) -> Node:
     """`emit` with the value already known."""
     base = operator(target).base if _torch.is_operator(target) else target.__name__
     node = _torch.append_node(graph, base, target, args, kwargs)
@@ -46,7 +46,9 @@ def place(graph: torch.fx.Graph, target: Any, args: tuple, kwargs: dict, value: 
     return node
 
 
-def drawn(graph: torch.fx.Graph, op: Any, layout: torch.Tensor, arguments: dict[str, Any], like: Node) -> Node:
+def drawn(
+    graph: torch.fx.Graph, op: _torch.Overload, layout: torch.Tensor, arguments: dict[str, object], like: Node
+) -> Node:
     """What `op`, which fills a tensor with random numbers, writes to memory with the metadata of `layout`.
 
     `arguments`: the others, by name.

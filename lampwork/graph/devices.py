@@ -77,7 +77,7 @@ def program_device(graph: torch.fx.Graph) -> str:
     return str(found.pop()) if found else "cpu"
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):

@@ -45,13 +45,13 @@ class Freezer:
         written = {index for index, _ in functional.writes}
         given = len(self.inputs) - len(functional.derived)  # recipes compute from inputs, not from derived ones
         self.constant = {node for node, index in self.indices.items() if index not in written and index < given}
-        self.recipes: list[tuple[str, tuple[int, ...], tuple[Any, ...]]] = list(functional.derived)
-        self.placeholders: dict[Any, Node] = {}
+        self.recipes: list[tuple[str, tuple[int, ...], tuple[object, ...]]] = list(functional.derived)
+        self.placeholders: dict[object, Node] = {}
         self.last = self.inputs[-1] if self.inputs else None
         #: Whether some value is laid out otherwise than eager's.
         self.relaid = False
 
-    def derived(self, name: str, sources: tuple[Node | None, ...], constants: tuple[Any, ...], value: Fake) -> Node:
+    def derived(self, name: str, sources: tuple[Node | None, ...], constants: tuple[object, ...], value: Fake) -> Node:
         """The placeholder of a derived input that looks like `value` to the graph."""
         indices = tuple(-1 if source is None else self.indices[source] for source in sources)
         key = (name, indices, constants)
@@ -65,7 +65,7 @@ class Freezer:
             self.placeholders[key] = node
         return self.placeholders[key]
 
-    def set_packing(self, node: Node, packing: tuple[Any, ...]) -> bool:
+    def set_packing(self, node: Node, packing: tuple[object, ...]) -> bool:
         """Whether `node` is a weight with a batch norm folded in, not packed yet; it is packed so from now on."""
         position = self.indices.get(node, -1) - (len(self.inputs) - len(self.functional.derived))
         if not 0 <= position < len(self.functional.derived):
@@ -76,7 +76,7 @@ class Freezer:
         self.recipes[position] = (name, indices, (constants[0], packing))
         return True
 
-    def weight_of(self, node: Any) -> tuple[Node, bool] | None:
+    def weight_of(self, node: Node) -> tuple[Node, bool] | None:
         """(input, whether transposed) if `node` is a constant input or its transpose."""
         if node in self.constant:
             return node, False
@@ -147,7 +147,7 @@ class Freezer:
         geometry = (list(padding), list(stride), list(dilation), groups)
         self.place_convolution(node, end, x, packed, bias, geometry)
 
-    def place_convolution(self, node: Node, end: Node, x: Any, packed: Node, bias: Any, geometry: tuple) -> None:
+    def place_convolution(self, node: Node, end: Node, x: object, packed: Node, bias: Any, geometry: tuple) -> None:
         """The fused convolution for `node` ... `end` and what follows: a residual added, then an activation."""
         residual = self.following_residual(end)
         at = end

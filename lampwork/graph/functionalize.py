@@ -102,7 +102,7 @@ class Functionalizer:
         where = {"location": node.meta["location"]} if node is not None and "location" in node.meta else {}
         return CompileError("functionalize", reason, str(node.target) if node is not None else "", **where)
 
-    def emit(self, overload: Any, *args: Any, **kwargs: Any) -> Node:
+    def emit(self, overload: object, *args: object, **kwargs: object) -> Node:
         return emit(self.graph, overload, args, kwargs, self.node)
 
     # Inputs ---------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Functionalizer:
             aten.empty_strided.default, list(fake.size()), list(fake.stride()), dtype=fake.dtype, device=fake.device
         )
 
-    def argument(self, value: Any) -> Any:
+    def argument(self, value: object) -> Any:
         """An argument of the recorded graph as one of the new graph."""
         if isinstance(value, Node):
             if value in self.views:
@@ -435,7 +435,7 @@ class Functionalizer:
                 self.write(self.views[target], self.converted(value, self.views[target].fake))
         self.remember_written(node, targets, new)
 
-    def new_values(self, new: Node, targets: list[Any], fresh: int) -> list[Node]:
+    def new_values(self, new: Node, targets: list[object], fresh: int) -> list[Node]:
         """The results of a functional operator that are the new contents of `targets`."""
         value = new.meta["val"]
         if isinstance(value, Fake):
@@ -482,7 +482,7 @@ class Functionalizer:
         else:
             self.views[node] = self.views[targets[0]]
 
-    def draw(self, node: Node, target: View, arguments: dict[str, Any]) -> None:
+    def draw(self, node: Node, target: View, arguments: dict[str, object]) -> None:
         """Random numbers become `target`'s contents: those that are drawn into memory that lies as its does."""
         others = {name: self.argument(each) for name, each in arguments.items()}
         self.write(target, drawn(self.graph, node.target, target.fake, others, node))
@@ -516,7 +516,7 @@ class Functionalizer:
         results = [self.unviewed(result, outputs, uses) for result in results]
         writes: list[tuple[int, int]] = []
         overlapping: list[tuple[int, ...]] = []
-        rows: list[tuple[int, Any]] = []
+        rows: list[tuple[int, object]] = []
         for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
             if memory.inputs and memory.generation:
                 self.finish_writes(memory, outputs, writes)

@@ -66,7 +66,7 @@ FILLS = frozenset({
 })  # fmt: skip
 
 #: What makes the write of an operator without its functional form; False: that is needed after all.
-SHORTCUTS: dict[Any, Callable[[Functionalizer, Node], bool]] = {
+SHORTCUTS: dict[object, Callable[[Functionalizer, Node], bool]] = {
     aten.polygamma_.default: _polygamma,
     aten.conj_physical_.default: _conj_physical,
     aten.copy_.default: _copy,
@@ -75,10 +75,10 @@ SHORTCUTS: dict[Any, Callable[[Functionalizer, Node], bool]] = {
 }
 
 
-_functionals: dict[Any, Any] = {}
+_functionals: dict[object, object] = {}
 
 
-def functional_of(op: Any) -> Any:
+def functional_of(op: _torch.Overload) -> Any:
     """The operator that returns what `op` writes; None where there is none."""
     if op not in _functionals:
         _functionals[op] = _torch.functional_of_inplace(op)

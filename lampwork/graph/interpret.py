@@ -14,12 +14,12 @@ from lampwork.graph.views import written_part
 from lampwork.ir.region import AliasOfInput, FunctionalGraph
 
 
-def interpret(graph: torch.fx.Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def interpret(graph: torch.fx.Graph, inputs: Sequence[object]) -> tuple[Any, ...]:
     """The outputs of `graph` on real tensors; in-place operators write to `inputs`. No autograd, no autocast."""
     values: dict[Node, Any] = {}
     remaining = iter(inputs)
 
-    def load(argument: Any) -> Any:
+    def load(argument: object) -> Any:
         if isinstance(argument, Node):
             return values[argument]
         if isinstance(argument, (list, tuple)):

@@ -71,7 +71,7 @@ def on_a_gpu(node: Node) -> bool:
     return all(type(channels) is int and channels > 1 for channels in weight.size()[:2])
 
 
-def _geometry(node: Node) -> tuple[Any, ...]:
+def _geometry(node: Node) -> tuple[object, ...]:
     """Stride, padding, dilation, transposed, output padding and groups of a convolution or its derivative."""
     return tuple(node.args[_IMAGE[node.target] + 3 :][:6])
 
@@ -183,7 +183,7 @@ class _Relaying:
             return all(map(_is_last, _images(node)))
         return target in _FLEXIBLE or torch.Tag.pointwise in target.tags or operator(target).kind == "view"
 
-    def _changed(self, node: Node, value: Any) -> None:
+    def _changed(self, node: Node, value: object) -> None:
         old = node.meta["val"]
         if _strides(old) != _strides(value):
             self.before.setdefault(node, old)

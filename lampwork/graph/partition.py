@@ -328,7 +328,9 @@ def _may_be_missing(joined: Joined, tangent: Node) -> bool:
     )
 
 
-def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> tuple[FunctionalGraph, tuple[int, ...]]:
+def _forward(
+    joined: Joined, computed: list[Node], numbers: tuple[object, ...]
+) -> tuple[FunctionalGraph, tuple[int, ...]]:
     """The forward half, whose results after the region's are `computed` and `numbers`; where it returns `computed`.
 
     What the region returns as it is comes once: autograd notices what the caller writes to it.
@@ -389,7 +391,7 @@ def _backward(
     joined: Joined,
     kept_inputs: list[Node],
     computed: list[Node],
-    numbers: tuple[Any, ...],
+    numbers: tuple[object, ...],
     optional: tuple[int, ...],
     told: tuple[int, ...],
     missing: Missing,
@@ -519,7 +521,7 @@ def copied(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
     return place(graph, node.target, args, kwargs, node.meta["val"], node)
 
 
-def _mapped(value: Any, copies: dict[Node, Node]) -> Any:
+def _mapped(value: object, copies: dict[Node, Node]) -> Any:
     if isinstance(value, Node):
         return copies[value]
     if isinstance(value, (list, tuple)):

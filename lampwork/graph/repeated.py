@@ -38,7 +38,7 @@ _PICKS = frozenset({aten.select.int})
 
 _FRESH, _WRITES_FIRST, _VIEW, _OTHER = range(4)
 #: By id of the target: (what becomes of memory, whether a component may hold the operator, the target).
-_facts: dict[int, tuple[int, bool, Any]] = {}
+_facts: dict[int, tuple[int, bool, object]] = {}
 
 
 def repeated(region: Region) -> tuple[Tables, frozenset[Node]]:
@@ -64,7 +64,7 @@ class _Component:
         self.inputs: list[int] = []
         self.numbers: dict[Node, int] = {}
         self.storages: dict[int, int] = {}
-        self.tokens: list[Any] = []
+        self.tokens: list[object] = []
         self.layouts: list[Any] = []
 
 
@@ -244,7 +244,7 @@ class _Components:
         return "input", number, value.dtype, value.device, value.numel() == 1
 
 
-def _fact(target: Any) -> tuple[int, bool, Any]:
+def _fact(target: object) -> tuple[int, bool, object]:
     found = _facts.get(id(target))
     if found is None:
         found = _facts[id(target)] = (*_fact_of(target), target)

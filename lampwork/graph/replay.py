@@ -62,7 +62,7 @@ class _Calls:
             elif isinstance(value, torch.SymInt):
                 self.find_symbol(value, index, None)
 
-    def find_symbol(self, extent: Any, index: int, dimension: int | None) -> None:
+    def find_symbol(self, extent: object, index: int, dimension: int | None) -> None:
         if isinstance(extent, torch.SymInt):
             size = size_of(extent)
             if isinstance(size, Symbol):
@@ -77,7 +77,7 @@ class _Calls:
         kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())
         return Call(name, args, kwargs, None, grad)
 
-    def argument(self, value: Any) -> Any:
+    def argument(self, value: object) -> Any:
         if isinstance(value, Node):
             return Value(self.numbers[value])
         if isinstance(value, torch.SymInt):
@@ -224,7 +224,7 @@ class _BackwardWriter(_Calls):
         view = (tuple(map(self.extent, shape)), tuple(map(self.extent, strides)), self.extent(offset))
         return Gradient(self.numbers[node], view, result.dtype, result.conjugate)
 
-    def extent(self, value: Any) -> Any:
+    def extent(self, value: object) -> Any:
         size = size_of(value)
         if isinstance(size, int):
             return size
@@ -263,7 +263,7 @@ def _names(node: Node) -> set[str]:
     """The symbols among a node's arguments."""
     found: set[str] = set()
 
-    def look(value: Any) -> None:
+    def look(value: object) -> None:
         if isinstance(value, torch.SymInt):
             found.update(symbols(size_of(value)))
         elif isinstance(value, (list, tuple)):

@@ -54,7 +54,7 @@ def embed_literals(functional: FunctionalGraph) -> FunctionalGraph:
     return functional
 
 
-def _ids(*overloads: Any) -> frozenset[int]:
+def _ids(*overloads: object) -> frozenset[int]:
     """Sets of operators are by id, since the hash of an overload is computed in Python."""
     return frozenset(map(id, overloads))
 
@@ -192,7 +192,7 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
     graph = functional.graph
     output = next(iter(reversed(graph.nodes)))
     owned = set(output.args[0])
-    seen: dict[Any, Node] = {}
+    seen: dict[object, Node] = {}
     for node in list(graph.nodes):
         if node.op != "call_function" or node in owned or _must_stay(node):
             continue
@@ -208,7 +208,7 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
     return functional
 
 
-def _key(value: Any) -> Any:
+def _key(value: object) -> Any:
     """Equal for equal arguments: 1, 1.0 and True differ, as do 0.0 and -0.0; NaN equals NaN."""
     kind = type(value)
     if kind is Node:
@@ -271,7 +271,7 @@ def _may_raise(node: Node) -> bool:
     return name in _BOUNDED or name in _INDEXED and _has_indices((node.args, tuple(node.kwargs.values())))
 
 
-def _has_indices(value: Any) -> bool:
+def _has_indices(value: object) -> bool:
     if isinstance(value, Node):
         fake = value.meta.get("val")
         return isinstance(fake, Fake) and fake.dtype in (torch.int64, torch.int32)

@@ -131,7 +131,7 @@ def _batch_norm(graph: torch.fx.Graph, node: Node, mean: Node, rstd: Node) -> No
     return _as_type(graph, new, value_of(x).dtype, node)
 
 
-def _row(graph: torch.fx.Graph, value: Any, rest: int, like: Node) -> Node:
+def _row(graph: torch.fx.Graph, value: object, rest: int, like: Node) -> Node:
     """A value a channel, beside an image of `rest` dimensions."""
     return emit(graph, aten.view.default, (value, [1, -1, *[1] * rest]), {}, like)
 

@@ -52,7 +52,7 @@ class View:
 
     __slots__ = ("args", "fake", "generation", "kwargs", "like", "memory", "node", "operator", "parent")
 
-    def __init__(self, memory: Memory, fake: Fake, parent: View | None = None, operator: Any = None, args: tuple = (),
+    def __init__(self, memory: Memory, fake: Fake, parent: View | None = None, operator: object = None, args: tuple = (),
                  kwargs: dict | None = None, like: Node | None = None) -> None:  # fmt: skip
         self.memory, self.fake, self.parent = memory, fake, parent
         self.operator, self.args, self.kwargs, self.like = operator, args, kwargs or {}, like
@@ -166,7 +166,7 @@ def written_storages(nodes: list[Node]) -> set[int]:
     """Keys of the storages that some operator of the recorded graph writes to."""
     written: set[int] = set()
 
-    def note(value: Any) -> None:
+    def note(value: object) -> None:
         if isinstance(value, Node):
             written.add(_torch.storage_key(value.meta["val"]))
         elif isinstance(value, (list, tuple)):
@@ -212,7 +212,7 @@ def _unpermuted(run: Functionalizer, view: View, new: Node) -> Node:
 
 
 #: What a parent's contents become when a view of all its elements does: `INVERSES[op](run, view, new)`.
-INVERSES: dict[Any, Callable[[Functionalizer, View, Node], Node]] = {
+INVERSES: dict[object, Callable[[Functionalizer, View, Node], Node]] = {
     aten.view.default: _reshaped,
     aten._reshape_alias.default: _reshaped,
     aten.unsqueeze.default: _reshaped,
@@ -241,17 +241,17 @@ def as_strided(fake: Fake) -> tuple[Any, tuple, dict]:
     return aten.as_strided.default, (list(fake.size()), list(fake.stride()), fake.storage_offset()), {}
 
 
-def _slices(base: Fake, values: list[Fake], index: int, sizes: Any, dim: int = 0) -> tuple[Any, tuple, dict]:
+def _slices(base: Fake, values: list[Fake], index: int, sizes: object, dim: int = 0) -> tuple[object, tuple, dict]:
     start = sum(each.size()[dim] for each in values[:index])
     return aten.slice.Tensor, (dim, start, start + values[index].size()[dim]), {}
 
 
-def _unbound(base: Fake, values: list[Fake], index: int, dim: int = 0) -> tuple[Any, tuple, dict]:
+def _unbound(base: Fake, values: list[Fake], index: int, dim: int = 0) -> tuple[object, tuple, dict]:
     return aten.select.int, (dim, index), {}
 
 
 #: What each result of an operator with several is: the view that alone would give it.
-PIECES: dict[Any, Callable[..., tuple[Any, tuple, dict]]] = {
+PIECES: dict[object, Callable[..., tuple[object, tuple, dict]]] = {
     aten.split.Tensor: _slices,
     aten.split_with_sizes.default: _slices,
     aten.unbind.int: _unbound,

@@ -89,11 +89,11 @@ class SuspendedFrames:
     `root`: the callable that was compiled. `finish(resumption, values)`: what the frames return, or raise.
     """
 
-    def __init__(self, root: Callable, resumption: Resumption, finish: Callable[[Resumption, tuple], Any]) -> None:
+    def __init__(self, root: Callable, resumption: Resumption, finish: Callable[[Resumption, tuple], object]) -> None:
         self.root = root
         self.resumption = resumption
         self.finish = finish
         self.__qualname__ = resumption.name
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, *values: object) -> Any:
         return self.finish(self.resumption, values)

@@ -136,7 +136,7 @@ def interpret_nest(
     nest: LoopNest, buffers: Mapping[str, Buffer], arrays: dict[str, np.ndarray], sizes: Mapping[str, int] | None = None
 ) -> None:
     """Runs one nest: writes `arrays[nest.store.buffer]`, which is created if absent."""
-    environment: dict[str, Any] = dict(sizes or {})
+    environment: dict[str, object] = dict(sizes or {})
     reduced = nest.reduction.axes if nest.reduction is not None else ()
     everything = (*nest.axes, *reduced)
     extents = tuple(int(size_values(axis.extent, environment)) for axis in everything)

@@ -113,7 +113,7 @@ class _KernelCheck:
     def body(
         self,
         body: tuple[Stmt, ...],
-        outer: dict[str, Any],
+        outer: dict[str, object],
         scope: frozenset[str],
         kinds: tuple[str, ...],
         extents: dict[str, Size],
@@ -429,7 +429,7 @@ def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[s
     return (step.buffer,), ()
 
 
-def _refs(value: Any) -> Iterator[TensorRef]:
+def _refs(value: object) -> Iterator[TensorRef]:
     if isinstance(value, TensorRef):
         yield value
     elif isinstance(value, (tuple, list)):

@@ -219,14 +219,14 @@ class Both(NumberExpr):
 _alive: WeakValueDictionary[tuple, Any] = WeakValueDictionary()
 
 
-def _one(key: tuple, cls: type, *fields: Any) -> Any:
+def _one(key: tuple, cls: type, *fields: object) -> Any:
     found = _alive.get(key)
     if found is None:
         found = _alive[key] = cls(*fields)
     return found
 
 
-def _bits(value: Any) -> tuple:
+def _bits(value: object) -> tuple:
     return type(value), struct.pack("<d", value) if type(value) is float else value
 
 

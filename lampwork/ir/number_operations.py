@@ -56,8 +56,8 @@ class NumberOperation:
     __slots__ = ("name", "function", "python", "kind", "raises", "in_graph", "inplace")
 
     def __init__(
-        self, name: str, function: Callable[..., Any], python: str, kind: Callable[..., str | None], raises: str,
-        in_graph: str = "", inplace: Callable[..., Any] | None = None,
+        self, name: str, function: Callable[..., object], python: str, kind: Callable[..., str | None], raises: str,
+        in_graph: str = "", inplace: Callable[..., object] | None = None,
     ) -> None:  # fmt: skip
         self.name, self.function, self.python, self.kind = name, function, python, kind
         self.raises, self.in_graph, self.inplace = raises, in_graph, inplace
@@ -156,7 +156,7 @@ _BY_FUNCTION: dict[Any, NumberOperation] = {each.function: each for each in OPER
 _BY_FUNCTION |= {each.inplace: each for each in OPERATIONS.values() if each.inplace is not None}
 
 
-def operation_of(function: Any) -> NumberOperation | None:
+def operation_of(function: object) -> NumberOperation | None:
     """The operation that Python's `function` computes, in place or not; None where it is none of them."""
     try:
         return _BY_FUNCTION.get(function)

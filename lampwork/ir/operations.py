@@ -12,7 +12,7 @@ import itertools
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -42,11 +42,11 @@ def advance(iterator: Any) -> Any:
     return next(iterator, EXHAUSTED)
 
 
-def exhausted_if_true(value: Any) -> Any:
+def exhausted_if_true(value: object) -> Any:
     return EXHAUSTED if value else None
 
 
-def exhausted_if_false(value: Any) -> Any:
+def exhausted_if_false(value: object) -> Any:
     return None if value else EXHAUSTED
 
 
@@ -54,7 +54,7 @@ def not_contains(container: Any, item: Any) -> bool:
     return item not in container
 
 
-def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+def call(function: Callable, *args: object, **kwargs: object) -> Any:
     """`function(*args, **kwargs)`, for callables that are values."""
     return function(*args, **kwargs)
 
@@ -64,7 +64,7 @@ def bound(descriptor: Any, instance: Any) -> Any:
     return descriptor.__get__(instance, type(instance))
 
 
-def dressed(instance: Any, names: tuple[str, ...], *values: Any) -> Any:
+def dressed(instance: object, names: tuple[str, ...], *values: object) -> Any:
     """`instance` with these attributes."""
     for name, value in zip(names, values):
         setattr(instance, name, value)
@@ -77,7 +77,7 @@ def restore(made: Any, state: Any) -> Any:
     return made
 
 
-def rest_of_dict(entries: Any, place: int, size: int, backwards: bool) -> Iterator[Any]:
+def rest_of_dict(entries: Any, place: int, size: int, backwards: bool) -> Iterator[object]:
     """An iterator over a dict, or a view of one, that began at `size` entries and has given `place` of them."""
     if len(entries) != size:
         return _changed_dict()
@@ -87,7 +87,7 @@ def rest_of_dict(entries: Any, place: int, size: int, backwards: bool) -> Iterat
     return iterator
 
 
-def _changed_dict() -> Iterator[Any]:
+def _changed_dict() -> Iterator[object]:
     raise RuntimeError("dictionary changed size during iteration")
     yield
 
@@ -96,7 +96,7 @@ class NoValue:
     """Stands for what a context variable without a value holds."""
 
 
-def context_value(variable: Any, has_default: bool) -> Any:
+def context_value(variable: object, has_default: bool) -> Any:
     """What the context variable holds in the current context, or, if `has_default`, its own default; `NoValue` where
     that is nothing. Raises LookupError where `variable` is no context variable."""
     if type(variable) is not ContextVar:
@@ -107,26 +107,26 @@ def context_value(variable: Any, has_default: bool) -> Any:
         return NoValue
 
 
-def thread_names(local: Any) -> dict[str, Any]:
+def thread_names(local: object) -> dict[str, object]:
     """The attributes that a `threading.local` has in this thread. Raises LookupError for any other object."""
     if not isinstance(local, threading.local):
         raise LookupError("not a threading.local")
     return threading.local.__getattribute__(local, "__dict__")
 
 
-def call_method(owner: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def call_method(owner: object, name: str, *args: object, **kwargs: object) -> Any:
     """`owner.name(*args, **kwargs)`."""
     return getattr(owner, name)(*args, **kwargs)
 
 
-def shuffled(generator: Any, values: Sequence[Any]) -> list[Any]:
+def shuffled(generator: Any, values: Sequence[object]) -> list[object]:
     """A list of the values in the order that `generator.shuffle` brings them to."""
     order = list(values)
     generator.shuffle(order)
     return order
 
 
-def remaining(iterator: Any) -> Sequence[Any]:
+def remaining(iterator: Any) -> Sequence[object]:
     """What a builtin iterator has yet to give, without advancing it.
 
     Raises LookupError for other iterators, where a dict has changed its size, and for a `zip` or `enumerate` of
@@ -172,16 +172,16 @@ _OVER_TABLES = frozenset({
 })  # fmt: skip
 
 
-def formatted(value: Any, conversion: int, spec: str) -> str:
+def formatted(value: object, conversion: int, spec: str) -> str:
     """One replacement field of an f-string. `conversion`: 0 none, 1 `!s`, 2 `!r`, 3 `!a`."""
     return format(converted(value, conversion) if conversion else value, spec)
 
 
-def converted(value: Any, conversion: int) -> Any:
+def converted(value: object, conversion: int) -> Any:
     return (str, repr, ascii)[conversion - 1](value)
 
 
-def enter_with(manager: Any) -> tuple[Any, Any]:
+def enter_with(manager: Any) -> tuple[object, object]:
     """(its bound `__exit__`, what `__enter__` returned): what a `with` statement begins by pushing."""
     cls = type(manager)
     try:
@@ -233,7 +233,7 @@ def unpacked(values: Any, count: int) -> tuple:
 # What is computed after a graph, of numbers and texts that were not known while capturing -----------------------------
 
 
-def chosen(condition: bool, one: Any, other: Any) -> Any:
+def chosen(condition: bool, one: object, other: object) -> Any:
     """`one` or `other`."""
     return one if condition else other
 
@@ -246,10 +246,10 @@ def joined(*parts: str) -> str:
 class ArrayMethod:
     """A method of a numpy array whose contents are not known while capturing."""
 
-    def __init__(self, array: Any, name: str) -> None:
+    def __init__(self, array: object, name: str) -> None:
         self.array, self.name = array, name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return getattr(self.array, self.name)(*args, **kwargs)
 
 

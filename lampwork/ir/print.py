@@ -115,7 +115,7 @@ def nest_text(nest: LoopNest) -> str:
     return f"{prefix}{target} {sign} {value}" + ("  (partial)" if nest.partial else "")
 
 
-def _argument(value: Any) -> str:
+def _argument(value: object) -> str:
     if isinstance(value, TensorRef):
         offset = f"+{size_text(value.offset)}" if value.offset != 0 else ""
         return f"{value.buffer}{offset}:{type_text(value.dtype, value.shape, value.strides)}"
@@ -126,7 +126,7 @@ def _argument(value: Any) -> str:
     return repr(value) if isinstance(value, (str, float, bool)) or value is None else str(value)
 
 
-def item_text(item: Any) -> str:
+def item_text(item: object) -> str:
     if isinstance(item, LoopNest):
         return nest_text(item)
     if isinstance(item, Extern):
@@ -145,7 +145,7 @@ def buffer_text(buffer: Buffer) -> str:
     return f"{buffer.name}: {type_text(buffer.dtype, buffer.shape, buffer.strides)}"
 
 
-def _result(result: Any) -> str:
+def _result(result: object) -> str:
     if isinstance(result, FromInput):
         return f"input {result.input}"
     if isinstance(result, FromBuffer):
@@ -181,7 +181,7 @@ def lowered_text(lowered: Lowered) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _written(item: Any) -> list[str]:
+def _written(item: object) -> list[str]:
     if isinstance(item, LoopNest):
         return [item.store.buffer]
     if isinstance(item, Extern):

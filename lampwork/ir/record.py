@@ -43,7 +43,7 @@ def _getter(names: tuple[str, ...]) -> Any:
     return staticmethod(read if len(names) > 1 else lambda instance: (read(instance),))
 
 
-def _init(self: Any, *args: Any, **kwargs: Any) -> None:
+def _init(self: Any, *args: object, **kwargs: object) -> None:
     values = self.__dict__
     names = self._names
     if len(args) > len(names):

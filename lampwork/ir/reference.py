@@ -124,7 +124,7 @@ def _part_of_a_module(value: ModuleType, name: str) -> ObjectRef:
     return ObjectRef("module", name, "", "", False, value)
 
 
-def _nature(value: Any) -> tuple[str, str]:
+def _nature(value: object) -> tuple[str, str]:
     """The kind of `value`, and a digest of what another process must find under its name. A name alone tells nothing of
     what the program, or an import, has put there since."""
     if isinstance(value, type):
@@ -178,7 +178,7 @@ def is_registered(cls: type, abstract: type) -> bool:
     return False
 
 
-def is_replacement(native: Any) -> bool:
+def is_replacement(native: object) -> bool:
     """Whether a program has put this function where one of a released module was: it is Python's, of another module."""
     if type(native) is not FunctionType:
         return False
@@ -295,7 +295,7 @@ class ClassWith:
 
     def __init__(self, digest: str) -> None:
         self.digest = digest
-        self.known: Callable[[], Any] = lambda: None
+        self.known: Callable[[], object] = lambda: None
 
     def __call__(self, cls: type) -> bool:
         if self.known() is cls:

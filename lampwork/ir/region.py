@@ -99,7 +99,7 @@ class Region:
     outcome: Outcome
     code_digests: Mapping[str, str] = field(default_factory=dict)
     requires_grad_outputs: bool = False
-    input_values: tuple[Any, ...] = ()
+    input_values: tuple[object, ...] = ()
     location: Location = Location()
     sizes: Any = None
     joint: Joint | None = None

@@ -52,7 +52,7 @@ class ScalarOperator:
     arity: int
     domain: Domain
     meaning: str = ""
-    arrays: Callable[..., Any] | None = None
+    arrays: Callable[..., object] | None = None
     numbers: Callable[..., Any] | None = None
     cost: int = 1
     long: bool = False
@@ -68,7 +68,7 @@ class ScalarOperator:
 # On arrays -----------------------------------------------------------------------------------------------------------
 
 
-def _by_element(function: Any) -> Any:
+def _by_element(function: Callable) -> Any:
     def apply(a: np.ndarray) -> np.ndarray:
         return np.vectorize(function, otypes=[np.float64])(a).astype(a.dtype) if a.size else a
 
@@ -228,7 +228,7 @@ def _keep_integers(function: Callable[[float], float]) -> Callable[[Number], Num
     return lambda a: a if isinstance(a, int) or not math.isfinite(a) else math.copysign(float(function(a)), a)
 
 
-def _asserted(a: Any, holds: bool) -> Any:
+def _asserted(a: object, holds: bool) -> Any:
     if not holds:
         raise AssertionError("an asserted condition does not hold")
     return a

@@ -100,7 +100,7 @@ def verify_lowered(lowered: Lowered) -> None:
         _require(write.source.buffer in written, None, f"P2: {write.source.buffer} is never written")
 
 
-def _require(condition: bool, item: Any, message: str) -> None:
+def _require(condition: bool, item: object, message: str) -> None:
     if not condition:
         where = ""
         if item is not None:
@@ -109,7 +109,7 @@ def _require(condition: bool, item: Any, message: str) -> None:
         raise VerifyError(message + where)
 
 
-def refs_of(value: Any) -> Iterable[TensorRef]:
+def refs_of(value: object) -> Iterable[TensorRef]:
     """All TensorRefs among an extern's arguments."""
     if isinstance(value, Extern):
         yield from refs_of(value.args)
@@ -146,7 +146,7 @@ def item_reads(item: Any) -> set[str]:
     return {item.buffer}
 
 
-def _verify_ref(ref: TensorRef, buffers: Mapping[str, Buffer], item: Any) -> None:
+def _verify_ref(ref: TensorRef, buffers: Mapping[str, Buffer], item: object) -> None:
     buffer = buffers[ref.buffer]
     _require(len(ref.shape) == len(ref.strides), item, f"P5: shape and strides of the view of {ref.buffer}")
     values = (*ref.shape, *ref.strides, ref.offset, *buffer.shape, *buffer.strides)

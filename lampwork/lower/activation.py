@@ -23,7 +23,7 @@ def floating(*names: str) -> Callable[[R], R]:
 
     def register(function: R) -> R:
         @rule(*names)
-        def lowerfloating(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
+        def lowerfloating(lowering: Lowering, *args: object, **kwargs: object) -> TensorValue:
             out = lowering.out if hasattr(lowering.out, "dtype") else lowering.out[0]
             return function(lowering, *args, **kwargs) if out.dtype in FLOATING else NotImplemented
 
@@ -233,7 +233,9 @@ def _entr(lowering: Lowering, self: TensorValue) -> TensorValue:
 
 def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None:
     @floating(name)
-    def lower_loss(lowering: Lowering, self: TensorValue, target: TensorValue, *rest: Any, **named: Any) -> Any:
+    def lower_loss(
+        lowering: Lowering, self: TensorValue, target: TensorValue, *rest: object, **named: object
+    ) -> TensorValue:
         # mse_loss(self, target, reduction), smooth_l1_loss(..., reduction, beta), huber_loss(..., reduction, delta)
         reduction = rest[0] if rest else named.get("reduction", 1)
         extra = rest[1] if len(rest) > 1 else named.get("beta", named.get("delta", 1.0))

@@ -21,7 +21,7 @@ def _of_two(name: str, function: Callable[[Expr, Expr], Expr]) -> None:
     """Operator `name(gradient, x)` is `function` of both, element by element."""
 
     @floating(name)
-    def lower_gradient(lowering: Lowering, grad_output: TensorValue, self: TensorValue) -> Any:
+    def lower_gradient(lowering: Lowering, grad_output: TensorValue, self: TensorValue) -> TensorValue:
         return lowering.pointwise((grad_output, self), function)
 
 

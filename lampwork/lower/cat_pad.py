@@ -8,7 +8,7 @@ Masks are comparisons of one index with a constant, so that a scheduler can spli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lampwork.ir.dtype import NATIVE
@@ -122,9 +122,9 @@ def _constant_pad(lowering: Lowering, self: TensorValue, pad: Sequence[Size], va
     return lowering.compute(meta, body)
 
 
-def _mapped_padding(names: tuple[str, ...], function: Any) -> None:
+def _mapped_padding(names: tuple[str, ...], function: Callable) -> None:
     @rule(*names)
-    def lower_padding(lowering: Lowering, self: TensorValue, padding: Sequence[int]) -> Any:
+    def lower_padding(lowering: Lowering, self: TensorValue, padding: Sequence[int]) -> TensorValue:
         rank = len(self.shape)
         before = {rank - 1 - k: padding[2 * k] for k in range(len(padding) // 2)}
         if 0 in self.shape:

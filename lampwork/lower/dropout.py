@@ -12,7 +12,6 @@ operator, ATen draws: eager's very numbers.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Buffer, Compute, Expr, Index, Load
@@ -98,7 +97,7 @@ def _key(lowering: Lowering, numel: Size) -> Expr:
     return Compute("add", (Load(name, (), "int64"), Load(step, (), "int64")), "int64")
 
 
-def _draws(item: Any) -> bool:
+def _draws(item: object) -> bool:
     return type(item) is Extern and item.draws
 
 

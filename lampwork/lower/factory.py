@@ -14,7 +14,7 @@ from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, Number, TensorValue
 
 
-def _fill(lowering: Lowering, value: Any) -> Any:
+def _fill(lowering: Lowering, value: object) -> TensorValue:
     dtype = lowering.out.dtype
     if isinstance(value, TensorValue):
         return lowering.compute(lowering.out, lambda index: value.load(()))
@@ -24,9 +24,9 @@ def _fill(lowering: Lowering, value: Any) -> Any:
     return lowering.compute(lowering.out, lambda index: literal)
 
 
-def _filled(value: Any, *names: str) -> None:
+def _filled(value: object, *names: str) -> None:
     @rule(*names)
-    def lower_filled(lowering: Lowering, *args: Any, **options: Any) -> Any:
+    def lower_filled(lowering: Lowering, *args: object, **options: object) -> TensorValue:
         return _fill(lowering, value)
 
 
@@ -66,7 +66,7 @@ def _scalar_tensor(lowering: Lowering, s: Number, **options: object) -> TensorVa
 # Ranges ----------------------------------------
 
 
-def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
+def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> TensorValue:
     """start + step * i: integers exactly, floats in float64 as ATen's arange does, on a GPU in their own type."""
     dtype = lowering.out.dtype
     if dtype == "bool":
@@ -133,7 +133,7 @@ def _eye(lowering: Lowering, n: Size, *args: object, **options: object) -> Tenso
 
 def _triangle(name: str, keep: str) -> None:
     @rule(name)
-    def lower_triangle(lowering: Lowering, self: TensorValue, diagonal: int = 0) -> Any:
+    def lower_triangle(lowering: Lowering, self: TensorValue, diagonal: int = 0) -> TensorValue:
         def body(index: IndexTuple) -> Expr:
             # Below and on the diagonal: column - row <= diagonal.
             position = as_index(add(index[-1], mul(index[-2], -1)))

@@ -8,7 +8,6 @@ both after each other                 the sum over classes of the second is its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -195,8 +194,13 @@ def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None
 
     @floating(name)
     def lower_loss(
-        lowering: Lowering, grad_output: TensorValue, self: TensorValue, target: TensorValue, reduction: int, *rest: Any
-    ) -> Any:
+        lowering: Lowering,
+        grad_output: TensorValue,
+        self: TensorValue,
+        target: TensorValue,
+        reduction: int,
+        *rest: object,
+    ) -> TensorValue:
         if target.dtype not in FLOATING or self.dtype not in FLOATING:
             return NotImplemented
         # One kernel computes in the operands' common type, whatever it writes to.

@@ -67,7 +67,7 @@ class _Operator:
 
     _out: dict[str, str | None]
 
-    def __init__(self, overload: Any) -> None:
+    def __init__(self, overload: _torch.Overload) -> None:
         self.overload = overload
         self.name = _torch.operator_name(overload)
         self.is_view = self.name in VIEWS
@@ -112,7 +112,7 @@ class Lowering(Nests):
 
     # Operators through ATen ----------------------------------------
 
-    def extern_argument(self, argument: Any) -> Any:
+    def extern_argument(self, argument: object) -> Any:
         if type(argument) is TensorValue:
             return argument.used().ref
         if isinstance(argument, (tuple, list)):
@@ -258,7 +258,7 @@ class Lowering(Nests):
                 self.known.pop(name, None)
         return self.extern(what, args, kwargs)
 
-    def is_elsewhere(self, value: Any, args: tuple, kwargs: dict) -> bool:
+    def is_elsewhere(self, value: object, args: tuple, kwargs: dict) -> bool:
         """Whether an operand or a result is on another device than the program's kernels."""
         if isinstance(value, torch.Tensor):
             if self.device_of(value):
@@ -426,7 +426,7 @@ class Lowering(Nests):
             self.buffers.pop(name, None)
 
     def write_input(
-        self, target: int, source: TensorValue, beside: tuple[int, ...] = (), row: Any | None = None
+        self, target: int, source: TensorValue, beside: tuple[int, ...] = (), row: object | None = None
     ) -> None:
         """Stores `source` into the memory of input `target`, after everything else; with `row` into memory in a row,
         which begins so many elements after its first one.
@@ -478,7 +478,7 @@ class Lowering(Nests):
         raise CompileError("lower", f"result of type {type(result).__name__}")
 
 
-def _mentions_symbols(value: Any) -> bool:
+def _mentions_symbols(value: object) -> bool:
     """Whether a symbol is among arguments, or in the shape of a tensor there."""
     if type(value) is TensorValue:
         return any(isinstance(each, SizeExpr) for each in (*value.ref.shape, *value.ref.strides, value.ref.offset))
@@ -490,7 +490,7 @@ def _made_by(item: Any) -> list[str]:
     return [item.store.buffer] if type(item) is LoopNest else [name for name in item.outputs if name is not None]
 
 
-def _tensors(value: Any) -> list[TensorValue]:
+def _tensors(value: object) -> list[TensorValue]:
     if type(value) is TensorValue:
         return [value]
     if isinstance(value, tuple):

@@ -62,7 +62,7 @@ class _Rounded:
     value: TensorValue | SizeExpr
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether eager's kernels take `value` as a number: so they do with tensors without dimensions."""
     return type(value) is not TensorValue or not value.ref.shape
 
@@ -220,7 +220,7 @@ class Nests:
 
     def pointwise(
         self,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         function: Callable[..., Expr],
         dtype: str | None = None,
         wide_numbers: Sequence[int] = (),
@@ -241,7 +241,7 @@ class Nests:
             for place, value in enumerate(inputs)
         ]
 
-        def operand(value: Any, index: IndexTuple, shape: tuple[Size, ...], dtype: str) -> Expr:
+        def operand(value: object, index: IndexTuple, shape: tuple[Size, ...], dtype: str) -> Expr:
             if type(value) is _Rounded:
                 return ex.cast(self.operand(value.value, index, shape, common), dtype)
             return self.operand(value, index, shape, dtype)
@@ -256,7 +256,7 @@ class Nests:
             )
         return target
 
-    def rounded(self, value: Any, dtype: str, as_elements: bool = False) -> Any:
+    def rounded(self, value: object, dtype: str, as_elements: bool = False) -> Any:
         """The operand `value` as eager's kernels for `dtype` are given it: in half types it is rounded before they
         compute (`x == 0.3` holds in bfloat16 for the number that is nearest to 0.3). Kernels on a GPU take numbers, and
         tensors that lie on a CPU, as they are, unless they take them as elements of a tensor (`as_elements`).

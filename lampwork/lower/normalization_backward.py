@@ -163,7 +163,7 @@ def _of_parameters(
     g: Body,
     y: Body,
     mask: Sequence[bool],
-    results: list[Any],
+    results: list[object],
 ) -> None:
     """Fills in the gradients of weight and bias: sums over `dims`, the dimensions that parameters do not have."""
     bodies: tuple[Body, Body] = (lambda index: ex.mul(g(index), y(index)), g)

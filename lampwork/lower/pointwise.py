@@ -25,7 +25,7 @@ def _unary(name: str, function: Callable[[Expr], Expr], exact_on_integers: bool 
     """Operator `name` is `function` in the result's compute type; on integers it is the identity if so declared."""
 
     @rule(name)
-    def lower_unary(lowering: Lowering, self: TensorValue) -> Any:
+    def lower_unary(lowering: Lowering, self: TensorValue) -> TensorValue:
         if lowering.out.dtype == "bool" and name != "bitwise_not":
             return NotImplemented
         if exact_on_integers and lowering.out.dtype not in FLOATING:
@@ -62,7 +62,7 @@ def _relu(lowering: Lowering, self: TensorValue) -> TensorValue:
     return lowering.pointwise((self,), lambda a: limited(lowering, a, 0, None))
 
 
-def limited(lowering: Lowering, a: Expr, low: Any, high: Any, misses: bool | None = None) -> Expr:
+def limited(lowering: Lowering, a: Expr, low: object, high: object, misses: bool | None = None) -> Expr:
     """`a` between two numbers (None: no limit). On a CPU the value stays itself where it equals a limit, -0 beside 0
     too, as in ATen's kernels: one instruction, where `maximum` asks for NaN besides. On a GPU one limit that is NaN is
     none, and wherever `misses`."""
@@ -97,7 +97,7 @@ def _predicate(name: str, function: Callable[[Expr], Expr]) -> None:
     """Operator `name` gives bool: `function` of the argument in the argument's own compute type."""
 
     @rule(name)
-    def lower_predicate(lowering: Lowering, self: TensorValue) -> Any:
+    def lower_predicate(lowering: Lowering, self: TensorValue) -> TensorValue:
         return lowering.pointwise((self,), function, self.dtype)
 
 
@@ -172,11 +172,11 @@ FACTOR = (1,)
 
 def _binary(names: tuple[str, ...], function: Callable[[Expr, Expr], Expr], wide_numbers: tuple[int, ...] = ()) -> None:
     @rule(*names)
-    def lower_binary(lowering: Lowering, self: Any, other: Any) -> Any:
+    def lower_binary(lowering: Lowering, self: Any, other: object) -> TensorValue:
         return lowering.pointwise((self, other), function, wide_numbers=wide_numbers)
 
 
-def _scaled(b: Expr, alpha: Any) -> Expr:
+def _scaled(b: Expr, alpha: object) -> Expr:
     return b if alpha == 1 else ex.mul(b, ex.like(alpha, b))
 
 
@@ -187,7 +187,7 @@ def _add(lowering: Lowering, self: TensorValue, other: TensorValue | Number, alp
     return _plus_scaled(lowering, self, other, alpha)
 
 
-def _plus_scaled(lowering: Lowering, a: Any, b: Any, alpha: Any) -> TensorValue:
+def _plus_scaled(lowering: Lowering, a: object, b: object, alpha: Any) -> TensorValue:
     """`a + alpha * b`. Of float32 and float64 it is rounded once, as in eager: products may be out of range."""
     once = abs(alpha) != 1 and lowering.out.dtype in ("float32", "float64")
 
@@ -254,7 +254,7 @@ def _integer_division(
     other: Any,
     function: Callable[[Expr, Expr], Expr],
     message: str = "ZeroDivisionError",
-) -> Any:
+) -> TensorValue:
     """Integer quotients and remainders: eager raises for a divisor that is zero in their type (256 is, as int8), so
     does a check; the kernel divides by 1."""
     dtype = lowering.out.dtype
@@ -323,7 +323,7 @@ def _div_mode(
 
 def _comparison(name: str) -> None:
     @rule(f"{name}.Tensor", f"{name}.Scalar")
-    def lower_comparison(lowering: Lowering, self: Any, other: Any) -> Any:
+    def lower_comparison(lowering: Lowering, self: Any, other: object) -> TensorValue:
         if isinstance(other, complex):
             return NotImplemented
         compare = lambda a, b: ex.compare(name, a, b)
@@ -336,7 +336,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 def _logical(name: str, op: str) -> None:
     @rule(name)
-    def lower_logical(lowering: Lowering, self: Any, other: Any) -> Any:
+    def lower_logical(lowering: Lowering, self: Any, other: Any) -> TensorValue:
         axes_shape = lowering.out.shape
 
         def body(index: tuple) -> Expr:
@@ -352,7 +352,7 @@ for _name, _op in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor",
     _logical(_name, _op)
 
 
-def power(a: Expr, exponent: Any) -> Expr:
+def power(a: Expr, exponent: object) -> Expr:
     """`a ** exponent` with the exponents that ATen has special cases for (PowKernel.cpp)."""
     if a.dtype in FLOATING:
         match exponent:
@@ -492,7 +492,7 @@ def _clamp_max(lowering: Lowering, self: TensorValue, max: Number | TensorValue)
     return _one_limit(lowering, self, None, max)
 
 
-def _one_limit(lowering: Lowering, self: TensorValue, min: Any, max: Any) -> Any:
+def _one_limit(lowering: Lowering, self: TensorValue, min: Any, max: Any) -> TensorValue:
     if type(max if min is None else min) in (int, float):
         return lowering.pointwise((self,), lambda a: limited(lowering, a, min, max))
     return _clamp(lowering, self, min, max)
@@ -598,6 +598,6 @@ def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_bloc
 
 
 @rule("lampwork::if_given")
-def _if_given(lowering: Lowering, x: TensorValue, given: TensorValue) -> Any:
+def _if_given(lowering: Lowering, x: TensorValue, given: TensorValue) -> TensorValue:
     """`x`, of which nothing is read where it is not there."""
     return lowering.compute(lowering.out, lambda index: x.load(index, given.load(()), 0))

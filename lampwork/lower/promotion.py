@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from lampwork.ir.dtype import FLOATING
@@ -25,7 +23,7 @@ def promote(left: str, right: str) -> str:
     return found
 
 
-def _number_dtype(value: Any) -> str:
+def _number_dtype(value: object) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, float):
@@ -42,7 +40,7 @@ def _combine(higher: str, lower: str) -> str:
     return higher
 
 
-def result_type(*values: Any) -> str:
+def result_type(*values: object) -> str:
     """The common type of tensors with dimensions, then tensors without, then numbers (ATen's TypeProperties.cpp)."""
     dimensioned = scalar = number = ""
     for value in values:

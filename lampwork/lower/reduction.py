@@ -21,7 +21,7 @@ from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import dtype_name
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, Number, TensorMeta, TensorValue
+from lampwork.lower.values import IndexTuple, Number, Result, TensorMeta, TensorValue
 
 Body = Callable[[IndexTuple], Expr]
 
@@ -161,7 +161,7 @@ def _empty(self: TensorValue, dims: Iterable[int]) -> bool:
 
 def _extreme(
     lowering: Lowering, op: str, self: TensorValue, dims: tuple[int, ...], meta: TensorMeta, part: str = ""
-) -> Any:
+) -> TensorValue:
     """max/min: exact in the value's own type; half types compare as float32, bool folds as any/all. Of zeros of both
     signs `first_max` and `first_min` give the first, `max` and `min` the last, as eager's loops on a CPU do."""
     if self.dtype == "bool":
@@ -179,7 +179,7 @@ def _kept(lowering: Lowering, op: str) -> str:
 
 def _extremes(name: str, op: str) -> None:
     @rule(name)
-    def lower_extremes(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    def lower_extremes(lowering: Lowering, self: TensorValue, dim: object = None, keepdim: bool = False) -> TensorValue:
         dims = normalized_dims(dim, len(self.shape))
         return (
             NotImplemented if _empty(self, dims) else _extreme(lowering, _kept(lowering, op), self, dims, lowering.out)
@@ -207,7 +207,7 @@ def _aminmax(
 
 
 def _extreme_with_position(op: str) -> Callable:
-    def lower_extreme(lowering: Lowering, self: TensorValue, dim: int, keepdim: bool = False) -> Any:
+    def lower_extreme(lowering: Lowering, self: TensorValue, dim: int, keepdim: bool = False) -> Result:
         dims = normalized_dims(dim, len(self.shape))
         if _empty(self, dims):
             return NotImplemented
@@ -359,7 +359,7 @@ def _without_rounding(
     shape: tuple[Size, ...],
     dims: tuple[int, ...],
     distance: Callable[[IndexTuple], Expr],
-    count: Any,
+    count: object,
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """The mean, rounded, what it leaves over of itself, and the sum of squared distances from it, of `near` and of the
     squared distances from that. What is near to zero, for its row, is as exact as it gets."""
@@ -388,7 +388,7 @@ def _without_rounding(
 
 
 def _refined(
-    lowering: Lowering, near: TensorValue, shape: tuple[Size, ...], dims: tuple[int, ...], body: Callable, count: Any
+    lowering: Lowering, near: TensorValue, shape: tuple[Size, ...], dims: tuple[int, ...], body: Callable, count: object
 ) -> TensorValue:
     """The mean `near` and the mean distance from it."""
     chosen, dtype = set(dims), near.dtype
@@ -451,7 +451,7 @@ def moments(
     return rest, near, lowering.compute_fresh(total.shape, accumulator, spread, "variance")
 
 
-def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, root: bool, with_mean: bool) -> Any:
+def _spread(lowering: Lowering, self: TensorValue, dim: object, correction: Any, root: bool, with_mean: bool) -> Any:
     if self.dtype not in FLOATING:
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
@@ -597,7 +597,7 @@ def _vector_norm(lowering: Lowering, self: TensorValue, ord: Number = 2, dim: tu
 
 def norm_of(
     lowering: Lowering, shape: tuple[Size, ...], dims: tuple[int, ...], value: Body, ord: Any, of_powers: bool = False
-) -> Any:
+) -> TensorValue:
     """The norm of order `ord` of `value` (in the accumulator type) over `dims`, as the node's result. `of_powers`: of
     one number, too."""
     meta = lowering.out

@@ -124,7 +124,7 @@ def _compute_strides(
     return tuple(result)
 
 
-def reshaped(lowering: Lowering, value: TensorValue, shape: tuple[Size, ...], strides: tuple[Size, ...]) -> Any:
+def reshaped(lowering: Lowering, value: TensorValue, shape: tuple[Size, ...], strides: tuple[Size, ...]) -> TensorValue:
     """`value` in row-major order as `shape`; `strides` are eager's.
 
     A dimension of size 1 has eager's stride: no element's place depends on it, and the program can read it.

@@ -6,7 +6,6 @@ Found through the entry-point group `torch_dynamo_backends`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
@@ -17,11 +16,11 @@ from lampwork.runtime.function import CompiledFunction, wrap
 
 def lampwork_backend(
     graph_module: torch.fx.GraphModule,
-    example_inputs: list[Any],
+    example_inputs: list[object],
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     mode: str | None = None,
-    **_: Any,
+    **_: object,
 ) -> Callable:
     """A callable with the results of `graph_module`, compiled on its first call (the example inputs may be fakes).
 

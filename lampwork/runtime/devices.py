@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MethodType
-from typing import Any
 
 import torch
 
@@ -21,7 +21,7 @@ def no_back_end(device: str) -> Diagnostic:
     )  # fmt: skip
 
 
-def foreign_device(function: Any, args: tuple, kwargs: dict) -> str:
+def foreign_device(function: Callable, args: tuple, kwargs: dict) -> str:
     """The first device among arguments and module parameters that has no back end; empty when all have."""
     for device in _devices(function, args, kwargs):
         if device.type not in BACKENDS:
@@ -29,7 +29,7 @@ def foreign_device(function: Any, args: tuple, kwargs: dict) -> str:
     return ""
 
 
-def start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
+def start_gpu_compilers(function: Callable, args: tuple, kwargs: dict) -> None:
     """A call on CUDA tensors starts the processes that compile kernels; they get ready while it is captured."""
     for device in _devices(function, args, kwargs):
         backend = BACKENDS[device.type]
@@ -37,7 +37,7 @@ def start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
             return backend.launching.prepare(device)
 
 
-def _devices(function: Any, args: tuple, kwargs: dict) -> list[torch.device]:
+def _devices(function: Callable, args: tuple, kwargs: dict) -> list[torch.device]:
     """Those of the arguments and parameters, read without running what a subclass defines for it."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     owner = function.__self__ if isinstance(function, MethodType) else function

@@ -125,7 +125,7 @@ class _Head:
             self.lines += [f"values[{index}] = call[{position}]" for position, (index, _) in enumerate(call_reads)]
             self.lines += ["call = None"] * bool(unread)  # nothing keeps what they were found not to overlap
 
-    def holds(self, names: dict[str, Any]) -> Callable[[Any, tuple, dict], bool]:
+    def holds(self, names: dict[str, Any]) -> Callable[[object, tuple, dict], bool]:
         body = "".join(f"    {line}\n" for line in [*failing_as("guards", self.lines), "return True"])
         source = f"def holds(function, args, kwargs):\n{body}"
         if environment.verify:
@@ -247,7 +247,7 @@ class Entry:
         if artifact.locks:
             self.serve = under_locks(artifact.locks, self.holds, serve, MISS)
 
-    def _graphs(self, plain: Callable, make: Callable[[], Any]) -> Any:
+    def _graphs(self, plain: Callable, make: Callable[[], object]) -> Any:
         """CUDA graphs for the program, for each combination of sizes where these vary."""
         if not self.artifact.program.sizes:
             return make()
@@ -284,7 +284,7 @@ class Entry:
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:
         compiled = compile_check(self.artifact.guards, ())
 
-        def check(function: Any, args: tuple, kwargs: dict) -> tuple | None:
+        def check(function: object, args: tuple, kwargs: dict) -> tuple | None:
             try:
                 return compiled(function, args, kwargs)
             except Exception as error:
@@ -294,7 +294,7 @@ class Entry:
         diagnostic = Diagnostic(outcome.id, outcome.reason, outcome.location, outcome.remedy)
         is_break = outcome.is_break
 
-        def serve(function: Any, args: tuple, kwargs: dict) -> Any:
+        def serve(function: Callable, args: tuple, kwargs: dict) -> Any:
             if check(function, args, kwargs) is None:
                 return MISS
             return eagerly(diagnostic, is_break, args, kwargs)
@@ -306,7 +306,7 @@ class Entry:
     #: (function, args, kwargs) -> the call's result, `MISS` when some guard does not hold.
     serve: Callable[[Any, tuple, dict], Any]
 
-    def why_missed(self, function: Any, args: tuple, kwargs: dict) -> str:
+    def why_missed(self, function: Callable, args: tuple, kwargs: dict) -> str:
         """The first guard that does not hold for this call, in words."""
         return explain_failure(self.artifact.guards, function, args, kwargs)
 

@@ -37,7 +37,7 @@ def find_backend(name: str) -> Backend:
 def entry_maker(backend: Backend) -> Callable[..., Entry]:
     """What `CompiledFunction` needs to make its entries with `backend`."""
 
-    def make_entry(function: Any, args: tuple, kwargs: dict, settings: Settings, eagerly: Eagerly) -> Entry:
+    def make_entry(function: object, args: tuple, kwargs: dict, settings: Settings, eagerly: Eagerly) -> Entry:
         pipeline = importlib.import_module("lampwork.pipeline")
         fixed = pipeline.DynamicPolicy(allowed=False)  # what other back ends make of symbols is their own affair
         region = pipeline.capture(function, args, kwargs, settings, fixed)
@@ -61,10 +61,10 @@ def _graph_module(region: Region) -> torch.fx.GraphModule:
     return torch.fx.GraphModule({}, graph)
 
 
-def _below_grad(run: Callable) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _below_grad(run: Callable) -> Callable[[Sequence[object]], Sequence[object]]:
     """Autograd and autocast are in the graph already, as far as the program used them."""
 
-    def call(values: Sequence[Any], generation: object = None) -> Sequence[Any]:
+    def call(values: Sequence[object], generation: object = None) -> Sequence[object]:
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return run(*values)
 

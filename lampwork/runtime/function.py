@@ -627,7 +627,7 @@ class CompiledFunction:
             log.warning("%s", text, exc_info=True)  # whatever shows warnings in this process failed
 
 
-def noted(count: Callable, *what: Any) -> None:
+def noted(count: Callable, *what: object) -> None:
     """`count(*what)`, of counters: what fails there is no business of the call's."""
     try:
         count(*what)
@@ -639,7 +639,7 @@ def _as_failure(error: CompileError, remedy: str = "The call ran eagerly.") -> D
     return Diagnostic("compiler-failed", f"{error}", error.location, remedy)
 
 
-def _line_of(function: Any) -> Location:
+def _line_of(function: Callable) -> Location:
     """Where `function` begins in its file, if it has one."""
     owner = function
     if not isinstance(function, (FunctionType, MethodType)):
@@ -664,7 +664,7 @@ def wrap(compiled: CompiledFunction, inlined_by_peer: bool = True) -> Callable:
     """
     call, original = compiled.call, compiled.function
 
-    def lampwork_compiled(*args: Any, **kwargs: Any) -> Any:
+    def lampwork_compiled(*args: object, **kwargs: object) -> Any:
         if is_peer_tracing():
             return original(*args, **kwargs)
         return call(args, kwargs)
@@ -683,7 +683,7 @@ def wrap(compiled: CompiledFunction, inlined_by_peer: bool = True) -> Callable:
     return _torch.hide_from_peer(lampwork_compiled)
 
 
-def is_wrapper(function: Any) -> bool:
+def is_wrapper(function: Callable) -> bool:
     """Whether `wrap` or `compile_module` made `function`: wrappers around it have its attributes, too."""
     known = getattr(function, "__lampwork__", None)
     if type(function) is FunctionType:
@@ -691,7 +691,7 @@ def is_wrapper(function: Any) -> bool:
     return isinstance(function, torch.nn.Module) and isinstance(known, CompiledFunction)
 
 
-def compiled_of(value: Any) -> CompiledFunction:
+def compiled_of(value: object) -> CompiledFunction:
     """The `CompiledFunction` of what `lampwork.compile` returned. Raises TypeError for anything else."""
     found = getattr(value, "__lampwork__", None)
     if found is None and isinstance(value, MethodType):

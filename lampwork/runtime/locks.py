@@ -15,7 +15,7 @@ def under_locks(locks: Sequence[Source], holds: Callable, serve: Callable, miss:
     only then, as eager would come to them; what another thread changed while this one waited, `serve` sees: it checks
     the guards itself."""
 
-    def locked(function: Any, args: tuple, kwargs: dict) -> Any:
+    def locked(function: object, args: tuple, kwargs: dict) -> Any:
         if not holds(function, args, kwargs):
             return miss
         scope = Scope(function, args, kwargs)

@@ -18,7 +18,7 @@ Run = Callable[..., Sequence[Any]]
 class Compile(Protocol):
     """One compile."""
 
-    def stage(self, name: str, value: Any) -> None:
+    def stage(self, name: str, value: object) -> None:
         """As `pipeline.Observer`."""
 
     def finished(self, artifact: Artifact, seconds: float) -> tuple[Run, Run | None] | None:
@@ -28,7 +28,7 @@ class Compile(Protocol):
 class Observer(Protocol):
     """Told of all that happens to a compiled function and to the rests of its calls after breaks."""
 
-    def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, Any]) -> Compile:
+    def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, object]) -> Compile:
         """A compile for this call begins."""
 
     def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:

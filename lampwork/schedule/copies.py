@@ -112,7 +112,7 @@ def _renamed(item: Item, names: Rename) -> Item:
     raise AssertionError("no component of a table checks anything")
 
 
-def _argument(value: Any, names: Rename) -> Any:
+def _argument(value: object, names: Rename) -> Any:
     if isinstance(value, TensorRef):
         return replace(value, buffer=names(value.buffer))
     return tuple([_argument(each, names) for each in value]) if isinstance(value, tuple) else value

@@ -128,7 +128,7 @@ def _sizes_read(item: Item, buffers: Mapping[str, Buffer], makers: Mapping[str, 
                 yield makers[name]
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: object) -> Iterator[object]:
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from _leaves(part)
@@ -139,7 +139,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 def tensor_refs(item: Extern) -> Iterator[TensorRef]:
     """Every tensor among the arguments of an ATen call."""
 
-    def walk(value: Any) -> Iterator[TensorRef]:
+    def walk(value: object) -> Iterator[TensorRef]:
         if isinstance(value, TensorRef):
             yield value
         elif isinstance(value, (tuple, list)):

@@ -315,7 +315,7 @@ def _renamed_step(step: Step, names: Mapping[str, str]) -> Step:
     if not isinstance(step, Extern):
         return replace(step, buffer=names.get(step.buffer, step.buffer))
 
-    def tree(value: Any) -> Any:
+    def tree(value: object) -> Any:
         if isinstance(value, TensorRef):
             return _renamed(value, names)
         return type(value)(map(tree, value)) if isinstance(value, (tuple, list)) else value

@@ -38,7 +38,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
 
-def leaves(value: Any, path: str = "output", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+def leaves(value: object, path: str = "output", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, object]]:
     """Every leaf of nested tuples, lists, mappings, dataclasses and objects with its path, in order.
 
     Objects are those whose class says nothing about equality, such as a model's cache of keys and values: what they
@@ -64,7 +64,7 @@ def leaves(value: Any, path: str = "output", seen: frozenset[int] = frozenset())
         yield path, value
 
 
-def _is_plain_object(value: Any) -> bool:
+def _is_plain_object(value: object) -> bool:
     """Whether all that `value` holds is in its `__dict__`, and equality is identity."""
     cls = type(value)
     ordinary = cls.__eq__ is object.__eq__ and cls.__new__ is object.__new__ and not isinstance(value, torch.nn.Module)
@@ -99,7 +99,7 @@ def compare(ours: Any, eager: Any, reference: Any = None) -> Comparison:
     )
 
 
-def _outline(value: Any, found: list[tuple[str, Any]]) -> str:
+def _outline(value: object, found: list[tuple[str, object]]) -> str:
     return f"{type(value).__name__} of {len(found)}"
 
 
@@ -107,7 +107,7 @@ def _judge(
     path: str,
     our: torch.Tensor,
     expected: torch.Tensor,
-    reference: Any,
+    reference: object,
     worst: dict[str, float],
     reasons: list[str],
     notes: list[str],
@@ -158,7 +158,7 @@ def _describe(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype}{list(tensor.shape)} on {tensor.device}"
 
 
-def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "float32")) -> tuple[Any, str | None]:
+def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "float32")) -> tuple[object, str | None]:
     """The outputs of a workload in the first of `precisions` that it runs in (a library may have no float64), without
     TF32, and which; (None, None) where it is a plain function, which may hold weights."""
     from lampwork.benchmark import zoo

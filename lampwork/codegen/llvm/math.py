@@ -396,7 +396,7 @@ def cos(self: Any, x: Value) -> Value:
     return _sine(self, x, "cos")
 
 
-INLINE: dict[str, Callable[[Any, Value], Value]] = {
+INLINE: dict[str, Callable[[object, Value], Value]] = {
     "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "tanh": tanh, "sigmoid": sigmoid, "erf": erf,
     "gelu": gelu, "sin": sin, "cos": cos,
 }  # fmt: skip

@@ -88,7 +88,7 @@ def release() -> str:
     return found.group(1) if found else "unknown"
 
 
-def _compile(jobs: list[dict[str, Any]]) -> list[dict[str, Any] | str]:
+def _compile(jobs: list[dict[str, object]]) -> list[dict[str, object] | str]:
     """The answer or the error text for each job: from the processes, else from threads of this one."""
     answers = pool.compile_all(jobs, environment.compile_workers)
     if answers is None:
@@ -97,7 +97,7 @@ def _compile(jobs: list[dict[str, Any]]) -> list[dict[str, Any] | str]:
     return answers
 
 
-def _compile_here(job: dict[str, Any]) -> dict[str, Any] | str:
+def _compile_here(job: dict[str, object]) -> dict[str, object] | str:
     from lampwork.codegen.triton.worker import compile_text
 
     try:
@@ -113,7 +113,7 @@ def _folder() -> Path:
     return Path(cache_dir()) / "v1" / "kernels"
 
 
-def _read(name: str) -> dict[str, Any] | None:
+def _read(name: str) -> dict[str, object] | None:
     """What is stored under `name`; None where nothing is, or something that cannot be trusted."""
     data = stored.read(_folder(), name) if environment.cache else None
     if data is None:
@@ -124,7 +124,7 @@ def _read(name: str) -> dict[str, Any] | None:
     return stored.answer_of(body)
 
 
-def _write(name: str, filled: dict[str, Any]) -> None:
+def _write(name: str, filled: dict[str, object]) -> None:
     """Store for other processes; a folder that cannot be written to is no error."""
     global _trimmed
     if not environment.cache:

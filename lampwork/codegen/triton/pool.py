@@ -63,10 +63,10 @@ class Pool:
             self._process.terminate()
             self._process.wait()
 
-    def compile(self, jobs: Mapping[int, bytes]) -> dict[int, dict[str, Any] | str]:
+    def compile(self, jobs: Mapping[int, bytes]) -> dict[int, dict[str, object] | str]:
         """The answer or the error text for each job (JSON, up to `worker.MESSAGE_BYTES`). Raises `PoolFailed`."""
         waiting = [(number, job) for number, job in jobs.items()]
-        answers: dict[int, dict[str, Any] | str] = {}
+        answers: dict[int, dict[str, object] | str] = {}
         poll = select.poll()
         while len(answers) < len(jobs):
             poll.register(self._socket, select.POLLIN | (select.POLLOUT if waiting else 0))
@@ -83,7 +83,7 @@ class Pool:
                 raise PoolFailed(f"the compiler processes are gone: {error}", self.ready) from error
         return answers
 
-    def _receive(self, wanted: Mapping[int, bytes], answers: dict[int, dict[str, Any] | str]) -> None:
+    def _receive(self, wanted: Mapping[int, bytes], answers: dict[int, dict[str, object] | str]) -> None:
         message = self._socket.recv(worker.MESSAGE_BYTES)
         if not message:
             raise PoolFailed("the compiler processes ended", self.ready)
@@ -91,7 +91,7 @@ class Pool:
         if number == worker.READY:
             self.ready = True
             return
-        answer: dict[str, Any] | str = error
+        answer: dict[str, object] | str = error
         if path:
             with open(path, "rb") as file:
                 answer = worker.from_bytes(file.read())
@@ -124,7 +124,7 @@ def start(workers: int, arch: str) -> None:
             _failed = True
 
 
-def compile_all(jobs: Sequence[dict[str, Any]], workers: int) -> list[dict[str, Any] | str] | None:
+def compile_all(jobs: Sequence[dict[str, Any]], workers: int) -> list[dict[str, object] | str] | None:
     """The answer or the error text for each job; None where the processes cannot do it, and this one has to.
 
     Processes that die on the way are started once more; a job they die of again is an error.

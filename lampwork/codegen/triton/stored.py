@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from lampwork.codegen.triton.worker import ANSWER, from_bytes
 from lampwork.files import ABANDONED_SECONDS, WRITING, plain_files, read_file, remove, safe_folder, touch, write_file
@@ -53,7 +52,7 @@ def trim(folder: str | os.PathLike[str], limit_bytes: int) -> None:
         pass
 
 
-def answer_of(data: bytes) -> dict[str, Any] | None:
+def answer_of(data: bytes) -> dict[str, object] | None:
     """What compilation fills in, verified; None where the bytes are something else."""
     try:
         answer = from_bytes(data)

@@ -217,7 +217,7 @@ def _alternative_text(alternative: Alternative, tuned: dict[Kernel, Tuned]) -> s
 def _call_text(call: Extern) -> str:
     """What decides how long a call takes: operator and operands, but not whose they are."""
 
-    def shown(value: Any) -> Any:
+    def shown(value: object) -> Any:
         if isinstance(value, TensorRef):
             return (value.dtype, value.shape, value.strides)
         return tuple(shown(each) for each in value) if isinstance(value, tuple) else value
@@ -252,7 +252,7 @@ def _read(kind: str, name: str) -> Any:
         return None
 
 
-def _write(kind: str, name: str, content: Any) -> None:
+def _write(kind: str, name: str, content: object) -> None:
     """Remember for other processes, but for what failed; a folder that cannot be written to is no error."""
     text = json.dumps(content)
     if environment.cache and "Infinity" not in text:

@@ -47,7 +47,7 @@ def to_bytes(answer: dict[str, Any]) -> tuple[bytes, bytes]:
     return line.encode() + b"\n", answer["binary"]
 
 
-def from_bytes(data: bytes) -> dict[str, Any]:
+def from_bytes(data: bytes) -> dict[str, object]:
     """The answer of its bytes."""
     line, _, binary = data.partition(b"\n")
     return {**json.loads(line), "binary": binary}
@@ -57,7 +57,7 @@ class Refused(Exception):
     """Triton compiled the kernel to something that our launcher cannot start."""
 
 
-def compile_text(job: dict[str, Any]) -> dict[str, Any]:
+def compile_text(job: dict[str, Any]) -> dict[str, object]:
     """The machine code of one kernel: `binary`, `entry`, `num_warps`, `shared_bytes`, `hidden`, and the text `ptx`.
 
     Raises what Triton raises for text it refuses, and `Refused`.

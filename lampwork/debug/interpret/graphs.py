@@ -53,7 +53,7 @@ class GraphRun:
     def number(self, size: Any) -> int:
         return evaluate(size_of(size), self.sizes)
 
-    def load(self, argument: Any) -> Any:
+    def load(self, argument: object) -> Any:
         if isinstance(argument, Node):
             return self.values[argument]
         if isinstance(argument, (list, tuple)):
@@ -98,14 +98,14 @@ class GraphRun:
 _BITS = {torch.ops.aten.view.dtype}
 
 
-def run_recorded(graph: torch.fx.Graph, inputs: list[Any], wide: bool = False) -> list[Any]:
+def run_recorded(graph: torch.fx.Graph, inputs: list[object], wide: bool = False) -> list[object]:
     """The outputs of a graph as it was recorded: operators in place write to `inputs`."""
     return GraphRun(graph, inputs, wide).run()
 
 
 def run_functional(
     functional: FunctionalGraph, inputs: list[Any], wide: bool = False, finished: bool = True
-) -> list[Any]:
+) -> list[object]:
     """The results of a pure graph, after its writes to `inputs`, and its numbers. `finished`: no pass is to come, the
     last of which sees to it that outputs do not lie in memory that is written."""
     if wide and (functional.derived or any(result.dtype is not None for result in functional.results)):
@@ -133,7 +133,7 @@ def run_functional(
     return results + [run.number(number) for number in functional.numbers]
 
 
-def prepacked(recipes: Sequence[tuple], inputs: Sequence[Any]) -> list[Any]:
+def prepacked(recipes: Sequence[tuple], inputs: Sequence[object]) -> list[object]:
     """The derived inputs of a graph: what stands after its own."""
     return [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in recipes]
 
@@ -165,6 +165,6 @@ def snapshot(graph: torch.fx.Graph) -> torch.fx.Graph:
     return made
 
 
-def concrete(size: Any, sizes: dict[str, int]) -> int:
+def concrete(size: object, sizes: dict[str, int]) -> int:
     found: Size = size_of(size)
     return evaluate(found, sizes)

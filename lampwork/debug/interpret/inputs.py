@@ -10,7 +10,7 @@ import torch
 from lampwork import _torch
 
 
-def copies(values: Sequence[Any]) -> list[Any]:
+def copies(values: Sequence[object]) -> list[object]:
     """Values with memory of their own, which share memory and lie in it as the originals do."""
     storages: dict[int, torch.UntypedStorage] = {}
     made: dict[int, Any] = {}
@@ -18,7 +18,7 @@ def copies(values: Sequence[Any]) -> list[Any]:
         return [_copy(value, storages, made) for value in values]
 
 
-def _copy(value: Any, storages: dict[int, torch.UntypedStorage], made: dict[int, Any]) -> Any:
+def _copy(value: object, storages: dict[int, torch.UntypedStorage], made: dict[int, object]) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if id(value) in made:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -22,7 +21,7 @@ from lampwork.schedule.copies import written_out
 from lampwork.schedule.expressions import Pool, rewriter, substitute_sizes
 
 
-def run_lowered(lowered: Lowered, inputs: list[Any]) -> list[Any]:
+def run_lowered(lowered: Lowered, inputs: list[object]) -> list[object]:
     """The results of the program, whose nests and calls run in the order in which they are there."""
     if lowered.copies:
         lowered = written_out(lowered, set(range(len(lowered.copies))))

@@ -94,7 +94,9 @@ def nll_loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weig
     return _dense(x)
 
 
-def _expect_of_nll(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int) -> None:
+def _expect_of_nll(
+    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int
+) -> None:
     classes, points = (x.size()[1], (x.size()[0], *x.size()[2:])) if x.dim() > 1 else (x.size()[0], target.size())
     expect_sizes("the target of a loss", target.size(), points)
     if weight is not None:
@@ -147,7 +149,7 @@ def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, m
 
 
 @rule("_fused_rms_norm_backward")
-def rms_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, rstd: Any, weight: Any,
+def rms_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: object, rstd: object, weight: torch.Tensor,
              output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     """As the kernel for a GPU; elsewhere the operator is made of others."""
     if not x.is_cuda or weight is None and output_mask[1]:
@@ -157,7 +159,7 @@ def rms_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, rst
 
 
 @rule("native_group_norm_backward")
-def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,
+def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, weight: torch.Tensor | None, n: int, c: int, hw: int,
                group: int, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     if weight is None and any(output_mask[1:]):
         raise Unknown
@@ -177,7 +179,7 @@ def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, we
 
 
 @rule("native_batch_norm_backward")
-def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: Any, running_mean: Any, running_var: Any, mean: Any,
+def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, running_mean: Any, running_var: Any, mean: Any,
                rstd: Any, train: bool, eps: float, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     shape = tuple(x.size())
     expect_sizes("the gradient of a batch norm", gradient.size(), shape)

@@ -103,7 +103,7 @@ def _with_mkl(x: torch.Tensor, dim: Any) -> list[int]:
     return [wrap_dim(each, x.dim()) for each in dim]
 
 
-def _transformed(strides: Any, shape: list[Any], dims: list[int]) -> tuple[Any, ...]:
+def _transformed(strides: Sequence[int], shape: list[int], dims: list[int]) -> tuple[Any, ...]:
     """Strides of what MKL transforms over `dims` into `shape`: these innermost, as given; the others before them, in
     the order of the input's `strides` (`_exec_fft` in ATen/native/mkl/SpectralOps.cpp)."""
     batch = [each for each in range(len(shape)) if each not in dims]

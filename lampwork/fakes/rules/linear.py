@@ -243,13 +243,13 @@ def efficient_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
 # The vendor library's fused operators ---------------------------------------------------------------------------------
 
 
-def vendor_linear(x: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Spec:
+def vendor_linear(x: torch.Tensor, weight: torch.Tensor, *rest: object) -> Spec:
     """Weight [N, K] (packed or not), x [..., K]."""
     shape = (*x.size()[:-1], weight.size()[0])
     return Spec(shape, contiguous(shape), x.dtype)
 
 
-def vendor_linear_binary(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Spec:
+def vendor_linear_binary(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, *rest: object) -> Spec:
     return vendor_linear(x, weight)
 
 

@@ -90,7 +90,12 @@ def native_group_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.
 
 
 def _batch_norm(
-    x: torch.Tensor, weight: Any, bias: Any, training: bool, running_mean: Any = None, running_var: Any = None
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: object,
+    training: bool,
+    running_mean: Any = None,
+    running_var: Any = None,
 ) -> Any:
     shape = tuple(x.size())
     named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
@@ -282,7 +287,9 @@ def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
     return result
 
 
-def pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: Any, ceil_mode: bool) -> tuple[int, ...]:
+def pool_shape(
+    x: torch.Tensor, kernel: object, stride: Sequence[int], pad: object, dilation: object, ceil_mode: bool
+) -> tuple[int, ...]:
     """Sizes of the result of a pool over windows of an image."""
     if x.dim() != 4 or 0 in x.size():
         raise Unknown

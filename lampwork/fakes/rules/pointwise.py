@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -34,7 +33,7 @@ from lampwork.fakes.strides import Scalar
 Number = (bool, int, float, complex)
 
 
-def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype | None = None) -> Spec:
+def elementwise(operands: Sequence[object], dtype: torch.dtype, common: torch.dtype | None = None) -> Spec:
     """The result of an elementwise operator on `operands` (tensors and numbers).
 
     A number takes part in the layout as a 0-d tensor does (`x + 1` of a transposed `x`); operators whose kernels take
@@ -95,19 +94,19 @@ def _each(names: str, make: Callable[[str], Callable]) -> None:
 # One tensor ---------------------------------------------------------------------------------------
 
 
-def same_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def same_dtype(x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
     return elementwise((x,), x.dtype)
 
 
-def float_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def float_dtype(x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
     return elementwise((x,), as_float(x.dtype))
 
 
-def bool_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def bool_dtype(x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
     return elementwise((x,), torch.bool, x.dtype)
 
 
-def layout_kept(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def layout_kept(x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
@@ -117,7 +116,7 @@ def _without(kinds: str, function: Callable) -> Callable:
     `kinds`: those dtypes, "b" bool, "i" int, "c" complex.
     """
 
-    def checked(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    def checked(x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
         if _kind(x.dtype) in kinds:
             raise Unknown
         return function(x, *args, **kwargs)
@@ -128,7 +127,7 @@ def _without(kinds: str, function: Callable) -> Callable:
 def _only(kinds: str, function: Callable) -> Callable:
     """The rule, where eager has no kernel for other kinds of dtypes."""
 
-    def checked(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    def checked(x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
         _refuse_but(kinds, x.dtype)
         return function(x, *args, **kwargs)
 
@@ -302,7 +301,7 @@ def subtract_number(x: torch.Tensor, y: Scalar, alpha: Scalar = 1) -> Spec:
     return binary_number(x, y, alpha)
 
 
-def refuse_booleans(*operands: Any) -> None:
+def refuse_booleans(*operands: object) -> None:
     """Raises RuntimeError for what cannot be subtracted."""
     if any(type(each) is bool or isinstance(each, torch.Tensor) and each.dtype is torch.bool for each in operands):
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
@@ -322,7 +321,7 @@ def bitwise(x: torch.Tensor, y: torch.Tensor) -> Spec:
 
 
 @rule(*(f"bitwise_{name}.{types}" for name in ("and", "or", "xor") for types in ("Scalar", "Scalar_Tensor")))
-def bitwise_number(x: Any, y: Any) -> Spec:
+def bitwise_number(x: torch.Tensor, y: torch.Tensor) -> Spec:
     _refuse_but("bi", promoted((x, y)))
     return binary_number(x, y)
 
@@ -449,7 +448,7 @@ def clamp_tensors(x: torch.Tensor, *limits: object, **named: object) -> Spec:
     return elementwise(tensors, promoted(tensors))
 
 
-def _refuse_no_limits(limits: list[Any]) -> None:
+def _refuse_no_limits(limits: list[object]) -> None:
     if not limits:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
 

@@ -30,7 +30,7 @@ def mkldnn_rnn_layer(x: torch.Tensor, w0: torch.Tensor, w1: torch.Tensor, w2: to
 
 
 def layer(
-    kind: str, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool, differentiated: Any
+    kind: str, x: torch.Tensor, states: Any, params: object, biases: bool, bidirectional: bool, differentiated: Any
 ) -> tuple[Spec | None, ...]:
     """What each kind of layer returns, whichever library runs it."""
     length, batch = x.size()[:2]
@@ -46,7 +46,7 @@ def layer(
 
 
 def layer_backward(
-    kind: str, tangents: Any, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool,
+    kind: str, tangents: object, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool,
     history: torch.Tensor, wanted: Any,
 ) -> tuple[Spec, ...]:  # fmt: skip
     none = Spec((0,), (1,), x.dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -30,7 +29,7 @@ def reduced(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> Shape:
     return tuple(size for index, size in enumerate(x.size()) if index not in dims)
 
 
-def _reduce(x: torch.Tensor, dim: Any, keepdim: bool, dtype: torch.dtype) -> Spec:
+def _reduce(x: torch.Tensor, dim: object, keepdim: bool, dtype: torch.dtype) -> Spec:
     dims = wrap_dims(dim, x.dim())
     shape = reduced(x, dims, keepdim)
     if len(shape) < 2 or is_contiguous(x.size(), x.stride()):
@@ -79,7 +78,7 @@ def mean_dims(
     return _reduce(x, dim, keepdim, dtype)
 
 
-def _folds_nothing(x: torch.Tensor, dim: Any) -> bool:
+def _folds_nothing(x: torch.Tensor, dim: object) -> bool:
     """Whether a dimension that is reduced, or one whose size is known, is empty."""
     if has_zero(x.size()):
         return True
@@ -159,7 +158,12 @@ def logsumexp(x: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -> Spe
 
 @rule("linalg_vector_norm")
 def vector_norm(
-    x: torch.Tensor, ord: float = 2, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
+    x: torch.Tensor,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Spec:
     dims = (dim,) if isinstance(dim, int) else tuple(dim or range(x.dim()))
     lengths = [x.size(each) for each in dims] if x.dim() else []  # a number has a dimension to be named, and no length

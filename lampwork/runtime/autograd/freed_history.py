@@ -26,7 +26,7 @@ class Spent(torch.autograd.Function):
 
     @staticmethod
     @_torch.hide_from_peer
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: object, *gradients: object) -> Any:
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved tensors after they have "
             "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.ir.differentiation import Backward, GradientLayout
@@ -120,7 +121,7 @@ class GradientLayouts:
         return pipeline.gradient_layouts(replay, self.link.joint.wanted, shown, sizes)
 
 
-def accumulates(node: Any) -> bool:
+def accumulates(node: Node) -> bool:
     """Whether a gradient that arrives at the node is added to `.grad` of a leaf, and nobody else sees it."""
     variable = getattr(node, "variable", None)
     return variable is not None and not variable._backward_hooks and _torch.is_executed(node)

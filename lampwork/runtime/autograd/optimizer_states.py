@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -13,7 +12,7 @@ from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read
 
 
 def make_initial_states(
-    artifact: Artifact, function: Any, args: tuple, kwargs: Mapping[str, Any], states: _torch.InitialStates
+    artifact: Artifact, function: Callable, args: tuple, kwargs: Mapping[str, object], states: _torch.InitialStates
 ) -> bool:
     """Makes what the artifact's program took for granted; False, with nothing changed, where the optimizers at hand
     lack something else. Whether the guards hold then is for the caller to see."""

@@ -33,7 +33,7 @@ class Kept:
 
     __slots__ = ("values", "versions")
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Sequence[object]) -> None:
         self.values = [_reference(value) for value in values]
         self.versions = [_version(value) for value in values]
 
@@ -50,7 +50,7 @@ class Kept:
         return found
 
 
-def _reference(value: Any) -> Any:
+def _reference(value: object) -> Any:
     if isinstance(value, torch.Tensor) and not (value.is_leaf and value.requires_grad):
         return weakref.ref(value)
     return value
@@ -146,18 +146,18 @@ class EagerHalf:
         return found
 
 
-def _cut(value: Any) -> Any:
+def _cut(value: object) -> Any:
     return value.view_as(value) if isinstance(value, torch.Tensor) else value
 
 
-def _run(call: Call, values: list[Any], sizes: dict[str, int]) -> Any:
+def _run(call: Call, values: list[object], sizes: dict[str, int]) -> Any:
     args = [_load(each, values, sizes) for each in call.args]
     if call.item is not None:
         return args[0][call.item]
     return _torch.overload(call.op)(*args, **{key: _load(each, values, sizes) for key, each in call.kwargs})
 
 
-def _load(argument: Any, values: list[Any], sizes: dict[str, int]) -> Any:
+def _load(argument: object, values: list[object], sizes: dict[str, int]) -> Any:
     if isinstance(argument, Value):
         return values[argument.index]
     if isinstance(argument, Expression):

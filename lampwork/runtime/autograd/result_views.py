@@ -29,7 +29,7 @@ class ResultViews:
             for call in views.calls
         )
 
-    def make(self, outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[Any]:
+    def make(self, outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[object]:
         """What each call returns. `values`: those of the region's graph inputs."""
         found: list[Any] = [*outputs, *[values[index] for index in self.inputs]]
         first = len(found)
@@ -54,12 +54,12 @@ class ResultViews:
             self.order(outputs[0].grad_fn, found[first:])
         return found[first:]
 
-    def order(self, region: Any, made: Sequence[Any]) -> None:
+    def order(self, region: object, made: Sequence[object]) -> None:
         """Has autograd's engine run the nodes of views in eager's order: it runs those made last first, and the strides
         of a sum of gradients are those of the first. All views are made after `region`, the function's node."""
         late = [made[index] for index in self.late]
         early = [each for index, each in enumerate(made) if index not in self.late]
-        nodes: dict[Any, None] = {}
+        nodes: dict[object, None] = {}
         for each in (*late, None, *early):
             node = region if each is None else each.grad_fn if isinstance(each, torch.Tensor) else None
             if node is not None:
@@ -69,7 +69,7 @@ class ResultViews:
             _torch.set_sequence_number(node, number)
 
 
-def _load(argument: Any, sizes: dict[str, int]) -> Any:
+def _load(argument: object, sizes: dict[str, int]) -> Any:
     """`argument` with the numbers of sizes that vary."""
     if isinstance(argument, Expression):
         return evaluate(argument.size, sizes)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -37,7 +36,7 @@ def missing(layout: Tangent, kind: tuple[torch.dtype, torch.device]) -> torch.Te
     return torch.zeros((), dtype=kind[0], device=kind[1]).expand(layout.shape)
 
 
-def flags(told: Sequence[int], tangents: Sequence[Any], device: str) -> list[torch.Tensor]:
+def flags(told: Sequence[int], tangents: Sequence[object], device: str) -> list[torch.Tensor]:
     """Whether there is each of those `told` among `tangents`, as the backward program takes it."""
     if not told:
         return []

@@ -66,7 +66,7 @@ class Malformed(ValueError):
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
-def encode(*roots: Any) -> bytes:
+def encode(*roots: object) -> bytes:
     """The bytes of `roots`; see `Decoder`. Raises `NotStorable` for what cannot be written."""
     return _Encoder().encode(roots)
 
@@ -82,7 +82,7 @@ class _Encoder:
         self.rows: dict[tuple[int, ...], int] = {}
         self.written: list[tuple[int, ...]] = []
 
-    def encode(self, roots: Sequence[Any]) -> bytes:
+    def encode(self, roots: Sequence[object]) -> bytes:
         ends = []
         for root in roots:
             place = self.put(root)
@@ -123,7 +123,7 @@ class _Encoder:
             raise NotStorable(str(error)) from error
         return b"".join((line, b"\n", *kinds[float], words.tobytes(), *blobs))
 
-    def atom(self, kind: type, value: Any) -> int:
+    def atom(self, kind: type, value: object) -> int:
         return self.atoms.setdefault((kind, value), -1 - len(self.atoms))
 
     def add(self, row: tuple[int, ...], shared: bool = True) -> int:
@@ -135,7 +135,7 @@ class _Encoder:
                 self.rows[row] = found
         return found
 
-    def put(self, value: Any) -> int:
+    def put(self, value: object) -> int:
         """The number of `value`, which is written if it is new."""
         kind = type(value)
         if kind is str or kind is int or kind is bytes:
@@ -166,7 +166,7 @@ class _Encoder:
             return self.add((_NUMBERS["numpy"], self.put(value.dtype.name), self.put(value.tobytes())))
         raise NotStorable(f"a {kind.__module__}.{kind.__qualname__} is no part of stored entries")
 
-    def record(self, number: int, kind: type, checks: Sequence[schema.Check], value: Any) -> int:
+    def record(self, number: int, kind: type, checks: Sequence[schema.Check], value: object) -> int:
         names = schema.names(kind)
         parts = [getattr(value, name) for name in names]
         if kind is ObjectRef:  # the object itself is found by its name
@@ -177,7 +177,7 @@ class _Encoder:
         return self.add((number, *map(self.put, parts)))
 
 
-def _enum_parts(value: enum.Enum) -> tuple[Any, ...]:
+def _enum_parts(value: enum.Enum) -> tuple[object, ...]:
     """Module and name of the class, what is known of the members that make up `value`, and their names. Makes none."""
     cls: Any = type(value)
     members: list[str] = []
@@ -193,7 +193,7 @@ def _enum_parts(value: enum.Enum) -> tuple[Any, ...]:
     raise NotStorable(f"{cls.__module__}.{cls.__qualname__} has no importable name, or {value!r} is no member of it")
 
 
-def _enum_contents(cls: Any, members: Sequence[str]) -> tuple[Any, ...]:
+def _enum_contents(cls: Any, members: Sequence[str]) -> tuple[object, ...]:
     """The plain data in these members, by member and name: programs read it with the members as constants."""
     return tuple(
         (name, key, value)
@@ -291,7 +291,7 @@ class Decoder:
         self._at = at
 
 
-def _record_maker(find: Callable[[], tuple[type, tuple[schema.Check, ...]]]) -> Callable[[list], Any]:
+def _record_maker(find: Callable[[], tuple[type, tuple[schema.Check, ...]]]) -> Callable[[list], object]:
     """Makes an instance of a class of its fields' values, which are checked. `find`: the class and the checks, asked
     for when the first instance is made.
 
@@ -302,7 +302,7 @@ def _record_maker(find: Callable[[], tuple[type, tuple[schema.Check, ...]]]) -> 
     cls: type = object
     new = object.__new__
 
-    def meet(types: tuple[type, ...]) -> list[tuple[int, Callable[[Any], bool]]]:
+    def meet(types: tuple[type, ...]) -> list[tuple[int, Callable[[object], bool]]]:
         nonlocal names, cls
         cls, checks = find()
         names = schema.names(cls)
@@ -341,7 +341,7 @@ def _of_type(values: list, *types: type) -> list:
     return values
 
 
-def _torch_constant(kind: type) -> Callable[[list], Any]:
+def _torch_constant(kind: type) -> Callable[[list], object]:
     def make(values: list) -> Any:
         (name,) = _of_type(values, str)
         found = vars(torch).get(name)
@@ -352,7 +352,7 @@ def _torch_constant(kind: type) -> Callable[[list], Any]:
     return make
 
 
-def _torch_name(value: Any) -> tuple[str]:
+def _torch_name(value: object) -> tuple[str]:
     name = str(value).removeprefix("torch.")
     if vars(torch).get(name) is not value:
         raise NotStorable(f"{value!r} has no name")

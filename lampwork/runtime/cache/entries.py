@@ -77,7 +77,7 @@ _unaccounted: int | None = None
 Note = Callable[[str], None]
 
 
-def key_of(function: Any, settings: Settings) -> str | None:
+def key_of(function: Callable, settings: Settings) -> str | None:
     """The cache key of a compiled callable; None for one that no other process could recognise."""
     named = _named_code(function)
     if named is None:
@@ -102,7 +102,7 @@ def _patches() -> Iterator[str]:
                     yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
 
 
-def _named_code(function: Any) -> tuple[str, ...] | None:
+def _named_code(function: Callable) -> tuple[str, ...] | None:
     if isinstance(function, MethodType):
         owner = type(function.__self__)
         inner = _named_code(function.__func__)
@@ -126,7 +126,7 @@ def _resumption_parts(resumption: Resumption) -> Iterator[str]:
         yield repr((frame.index, frame.slots, frame.stack, frame.constructed))
 
 
-def candidates(function: Any, settings: Settings, note: Note) -> Iterator[Artifact]:
+def candidates(function: Callable, settings: Settings, note: Note) -> Iterator[Artifact]:
     """The newest stored artifacts that may serve `function`. Their guards have yet to be checked."""
     return StoredEntries(function, settings, note).newest()
 
@@ -135,7 +135,7 @@ class StoredEntries:
     """What is stored for one compiled function: the newest entries, which are loaded whatever they are for, and any
     number of others, of which those are loaded whose guards hold."""
 
-    def __init__(self, function: Any, settings: Settings, note: Note) -> None:
+    def __init__(self, function: Callable, settings: Settings, note: Note) -> None:
         self.note = note
         self.key = key_of(function, settings)
         #: Older entries that were not loaded, newest first, and the guards of those that were looked at.
@@ -188,7 +188,7 @@ class StoredEntries:
             _refused(path, error, "read")
 
 
-def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> Path | None:
+def store(function: Callable, settings: Settings, artifact: Artifact, note: Note) -> Path | None:
     """Write `artifact` for other processes; None (and a note that says why) where it cannot be."""
     key = key_of(function, settings)
     if key is None or not _portable(artifact, note):
@@ -247,7 +247,7 @@ def _slim(artifact: Artifact) -> Artifact:
     return replace(artifact, program=program, native=native, backward=backward, code_digests=digests, report={})
 
 
-def _slim_step(step: Any, keep_arguments: bool) -> Any:
+def _slim_step(step: object, keep_arguments: bool) -> Any:
     if isinstance(step, Launch):
         return Launch(step.kernel, ())
     return Extern(step.op, ()) if isinstance(step, Extern) and not keep_arguments else step

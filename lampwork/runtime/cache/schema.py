@@ -45,7 +45,7 @@ class Check:
     ) -> None:
         self.sure, self.others, self.deep = sure, others, deep
 
-    def __call__(self, value: Any) -> bool:
+    def __call__(self, value: object) -> bool:
         kind = type(value)
         return kind in self.sure or ((self.others is None or kind in self.others) and self.deep(value))
 
@@ -117,7 +117,7 @@ def is_data(value: Any) -> bool:
     return isinstance(value, (enum.Enum, numpy.number, numpy.bool_))
 
 
-def _tree(is_leaf: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _tree(is_leaf: Callable[[object], bool]) -> Callable[[object], bool]:
     """Tuples, lists and slices of such leaves and plain data."""
 
     def check(value: Any) -> bool:
@@ -379,7 +379,7 @@ def loaded(module: str) -> frozenset[type]:
     return found
 
 
-def is_expression(value: Any) -> bool:
+def is_expression(value: object) -> bool:
     """Whether it is a size that varies."""
     return type(value) in loaded("lampwork.ir.size")
 

@@ -114,7 +114,7 @@ class CudaDevice:
         """All memory of the device."""
         return torch.cuda.get_device_properties(self.index).total_memory
 
-    def measure(self, run: Callable[[], Any]) -> tuple[float, float, Any]:
+    def measure(self, run: Callable[[], object]) -> tuple[float, float, object]:
         """Seconds the host needs to issue `run`, seconds the device needs for it, its results. Waits for the device."""
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.current_stream(self.index).synchronize()
@@ -135,7 +135,7 @@ class CudaDevice:
         outside: Program | None = None,
         allocated_bytes: int = 0,
         with_results_bytes: int | None = None,
-    ) -> tuple[Callable[[], None], Any]:
+    ) -> tuple[Callable[[], None], object]:
         """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`.
 
         `workspace_bytes`: what the run takes of planned memory. With a `pool`, that is the program's lease alone; its

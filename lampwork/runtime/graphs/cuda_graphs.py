@@ -110,7 +110,7 @@ class GraphRunner:
         self._streams: dict[int, _Stream] = {}
         self._lock = threading.Lock()
 
-    def call(self, values: Sequence[Any], generation: object = None) -> tuple:
+    def call(self, values: Sequence[object], generation: object = None) -> tuple:
         if self.refused or self.device.is_capturing():
             return self._plain(values, generation)
         number = self.device.stream()
@@ -230,7 +230,7 @@ class _Stream:
         self.handed_out: list[_Capture] = []
         self.copying: _Capture | None = None
 
-    def call(self, values: Sequence[Any], generation: object) -> tuple:
+    def call(self, values: Sequence[object], generation: object) -> tuple:
         runner = self.runner
         self.calls += 1
         if self.calls <= PLAIN_CALLS:
@@ -294,7 +294,7 @@ class _Stream:
         self.generation = generation
         return True
 
-    def _new_capture(self, values: Sequence[Any], generation: object, hands_out: bool) -> _Capture:
+    def _new_capture(self, values: Sequence[object], generation: object, hands_out: bool) -> _Capture:
         if not self.inputs:
             self.inputs = memory_for_inputs(self.artifact, values, self.copied, self.kept, self.device)
         passed = list(values)
@@ -337,7 +337,7 @@ class _Stream:
 
 
 def memory_for_inputs(
-    artifact: Artifact, values: Sequence[Any], copied: Iterable[int], kept: Iterable[int], device: CudaDevice
+    artifact: Artifact, values: Sequence[object], copied: Iterable[int], kept: Iterable[int], device: CudaDevice
 ) -> dict[int, torch.Tensor]:
     """Memory of a graph's own for the inputs that are `copied` into it. Raises `NotCapturable` where one of `values`,
     or one that is `kept` where it is, cannot be in a graph.

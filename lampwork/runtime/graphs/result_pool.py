@@ -57,7 +57,7 @@ class Outside:
                     whole = storages[number]
                     self.storages[number] = self._empty(whole.shape, whole.strides, whole.dtype)
 
-    def _empty(self, shape: Sequence[Any], strides: Sequence[Any], dtype: str) -> torch.Tensor:
+    def _empty(self, shape: Sequence[object], strides: Sequence[object], dtype: str) -> torch.Tensor:
         return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype), device=self._program.device)
 
     @property

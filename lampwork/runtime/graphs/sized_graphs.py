@@ -36,7 +36,7 @@ class SizedGraphs:
     `plain` runs a call without a graph; `make()` makes a runner.
     """
 
-    def __init__(self, artifact: Artifact, plain: Callable[..., Any], make: Callable[[], Any]) -> None:
+    def __init__(self, artifact: Artifact, plain: Callable[..., object], make: Callable[[], object]) -> None:
         self._plain, self._make = plain, make
         self._lock = threading.Lock()
         self._runners: dict[tuple[int, ...], Any] = {}
@@ -69,7 +69,7 @@ class SizedGraphs:
                 return None
             return self._runners.setdefault(sizes, self._make())
 
-    def account(self) -> dict[str, Any]:
+    def account(self) -> dict[str, object]:
         """As `GraphRunner.account`, over all sizes."""
         found = [runner.account() for runner in self._runners.values()]
         refused = self.refused or (

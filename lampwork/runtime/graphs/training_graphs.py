@@ -147,7 +147,7 @@ class TrainingGraphs:
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
-    def call(self, values: Sequence[Any], generation: object = None) -> tuple[Sequence[Any], Passed]:
+    def call(self, values: Sequence[object], generation: object = None) -> tuple[Sequence[Any], Passed]:
         """The forward program's results, without what is saved where a graph keeps that, and what was passed.
 
         Whoever takes the token decides for how long what was saved is kept; nothing else must own it.
@@ -158,7 +158,7 @@ class TrainingGraphs:
         with stream.lock:
             return stream.forward(values, generation)
 
-    def backward(self, values: list[Any]) -> Sequence[Any]:
+    def backward(self, values: list[object]) -> Sequence[Any]:
         """A plain backward pass; `values` is emptied."""
         assert self.plain_backward is not None
         if self.refused or self.device.is_capturing():
@@ -251,7 +251,7 @@ class _Stream:
     def _measures(self, half: int) -> bool:
         return self.graphs.when == "auto" and len(self.gains[half]) < MEASURED_CALLS
 
-    def _measured(self, half: int, run: Callable[[], Any], passed_bytes: int, replay: float) -> Sequence[Any]:
+    def _measured(self, half: int, run: Callable[[], object], passed_bytes: int, replay: float) -> Sequence[Any]:
         """A plain pass that finds out whether the device waits for the host."""
         host_seconds, device_seconds, results = self.graphs.device.measure(run)
         self.gains[half].append((
@@ -319,7 +319,7 @@ class _Stream:
         self.generation = generation
         return True
 
-    def _new_memory(self, values: Sequence[Any], generation: object) -> Memory:
+    def _new_memory(self, values: Sequence[object], generation: object) -> Memory:
         graphs = self.graphs
         if not self.inputs:
             self.inputs = memory_for_inputs(graphs.artifact, values, graphs.copied, graphs.kept, graphs.device)

@@ -47,9 +47,9 @@ class CheckWriter:
     def __post_init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[int, str] = dict(self.preloaded)
-        self._constants: dict[str, Any] = {}
-        self._constant_names: dict[Any, str] = {}
-        self.keep: list[Any] = []
+        self._constants: dict[str, object] = {}
+        self._constant_names: dict[object, str] = {}
+        self.keep: list[object] = []
         self._on_load: dict[int, Guard] = {}
         self.known_types: dict[int, type] = {}
         self._done: set[int] = set()
@@ -187,11 +187,11 @@ class CheckWriter:
         """Bytes of the tensor at `source` from its first element to its last; None where they are not known."""
         return self._extents.get(id(source))
 
-    def add_names(self, names: Mapping[str, Any]) -> None:
+    def add_names(self, names: Mapping[str, object]) -> None:
         """Makes `names` available to the text."""
         self._constants.update(names)
 
-    def literal(self, value: Any) -> str:
+    def literal(self, value: object) -> str:
         """Text that evaluates to `value`: spelled out for plain data, a namespace constant else."""
         if value is None or type(value) in (bool, int, str, bytes):
             return repr(value)

@@ -37,7 +37,7 @@ def why_not(guard: Guard, scope: Scope) -> str:
 
 
 def evaluate(
-    guards: Sequence[Guard], reads: Sequence[Source], function: Any, args: tuple, kwargs: dict
+    guards: Sequence[Guard], reads: Sequence[Source], function: object, args: tuple, kwargs: dict
 ) -> tuple | None:
     """What the compiled check of `guards` returns, without compiling it: for checks that run once or twice."""
     scope = Scope(function, args, kwargs)

@@ -53,10 +53,10 @@ READ_ERRORS = (
 class Scope:
     """One call: the compiled callable and what it is called with. `known`: values read so far, by id of the source."""
 
-    function: Any
+    function: object
     args: tuple
     kwargs: dict
-    known: dict[int, Any] = dataclass_field(default_factory=dict)
+    known: dict[int, object] = dataclass_field(default_factory=dict)
 
 
 def array_memory(array: Any) -> torch.Tensor:
@@ -77,7 +77,7 @@ def read(source: Source, scope: Scope) -> Any:
 # Steps of a path. The compiled check calls these where it does not know the type of the base.
 
 
-def instance_dict(value: Any) -> dict:
+def instance_dict(value: object) -> dict:
     """`value.__dict__` without running a `__getattribute__` or property of the program."""
     if issubclass(type(value), type):
         return type.__dict__["__dict__"].__get__(value)
@@ -91,7 +91,7 @@ def remembered(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> An
     return function(*args, **kwargs)
 
 
-def attribute(value: Any, name: str) -> Any:
+def attribute(value: object, name: str) -> Any:
     """`getattr(value, name)` through a C-level descriptor of its type; methods written in Python are never run."""
     kind = type(value)
     if name == "__class__":
@@ -134,7 +134,7 @@ def keys_of(value: Any) -> tuple:
     return tuple(value if not issubclass(type(value), dict) else dict.keys(value))
 
 
-def key_at(value: Any, index: int) -> Any:
+def key_at(value: object, index: int) -> Any:
     """The `index`-th of them."""
     return keys_of(value)[index]
 
@@ -160,7 +160,7 @@ def class_lookup(cls: type, name: str) -> Any:
 # Tests ---------------------------------------------------------------------------------------------------------------
 
 
-def function_is(value: Any, digest: str) -> bool:
+def function_is(value: object, digest: str) -> bool:
     """A Python function with this code digest."""
     return type(value) is FunctionType and code_digest(value.__code__) == digest
 
@@ -333,7 +333,7 @@ def _unwrapped(actual: Any, wrapper: str) -> Any:
     return None if found != wrapper else actual.__func__ if wrapper else actual
 
 
-def has_code(actual: Any, digest: str, wrapper: str = "") -> bool:
+def has_code(actual: object, digest: str, wrapper: str = "") -> bool:
     """The class entry is a Python function with this code, of whatever name, or a property of such functions; what they
     close over has its own guards."""
     actual = _unwrapped(actual, wrapper)
@@ -342,7 +342,7 @@ def has_code(actual: Any, digest: str, wrapper: str = "") -> bool:
     return function_is(actual, digest)
 
 
-def is_class_with(value: Any, has_contents: ClassWith) -> bool:
+def is_class_with(value: object, has_contents: ClassWith) -> bool:
     """`value` is a class that has no importable name and these contents."""
     return isinstance(value, type) and has_contents(value)
 
@@ -355,7 +355,7 @@ def has_mro(cls: Any, bases: tuple) -> bool:
     )
 
 
-def lookup_is(actual: Any, expected: Any, digest: str, wrapper: str = "") -> bool:
+def lookup_is(actual: object, expected: object, digest: str, wrapper: str = "") -> bool:
     """The class entry is `expected`, with unchanged code where it is a Python function, in the same wrapper."""
     if actual is not expected:
         actual = _unwrapped(actual, wrapper)

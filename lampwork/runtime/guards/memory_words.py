@@ -16,7 +16,6 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 from lampwork import _torch
 
@@ -75,7 +74,7 @@ def address_of_compare() -> int:
     return memory.address
 
 
-_kept: list[Any] = []
+_kept: list[object] = []
 
 
 @functools.cache
@@ -164,7 +163,7 @@ def word(address: int) -> int:
     return MEMORY[address >> 3]
 
 
-def member_offset(member: Any) -> int:
+def member_offset(member: object) -> int:
     """The offset of a slot from its descriptor: `PyMemberDescrObject.d_member->offset`."""
     return word(word(id(member) + 40) + 16)
 
@@ -190,11 +189,11 @@ def entries_of(keys: int) -> tuple[int, int]:
     )  # keys that are all text have no hash beside them
 
 
-def _equal(held: Any, key: Any) -> bool:
+def _equal(held: object, key: object) -> bool:
     return type(held) is type(key) and type(key) in (str, int, bytes) and held == key
 
 
-def place_of_key(container: dict, key: Any) -> tuple[int, int, int]:
+def place_of_key(container: dict, key: object) -> tuple[int, int, int]:
     """Of a key: the address of the dict's keys, its number among them, and the address of its slot."""
     keys = word(id(container) + DICT_KEYS)
     first, step = entries_of(keys)

@@ -92,7 +92,7 @@ def _functions() -> tuple[Any, Any, Any, Any]:
     )
 
 
-_kept: list[Any] = []
+_kept: list[object] = []
 
 
 @functools.cache
@@ -245,13 +245,13 @@ class SameNumbers:
         return bool(number == number and self._same(self._address, len(self._places), self._item_bytes))
 
 
-def _predicate(test: TensorIs) -> Callable[[Any], bool]:
+def _predicate(test: TensorIs) -> Callable[[object], bool]:
     """Whether a value is a tensor as `test` says, of those that `can_look_at`. Runs nothing of the program."""
     kind, dtype, device = _PLAIN[test.tensor_type], getattr(torch, test.dtype), torch.device(test.device)
     shape, strides, requires_grad, leaf = test.shape, test.strides, test.requires_grad, test.is_leaf
     strided = torch.strided
 
-    def is_such(value: Any) -> bool:
+    def is_such(value: object) -> bool:
         return (
             type(value) is kind
             and value.dtype is dtype

@@ -21,8 +21,7 @@ which are its constants, and so has a line or two for each thing that changes. G
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -164,7 +163,7 @@ class _Writer(CheckWriter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.stable: dict[int, Any] = {}
+        self.stable: dict[int, object] = {}
         self.typed: set[int] = set()
 
     def load(self, source: Source) -> str:
@@ -239,5 +238,5 @@ class _Exactly:
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
-    def __call__(self, function: Any) -> bool:
+    def __call__(self, function: Callable) -> bool:
         return evaluate([self._guard], (), function, (), {}) is not None

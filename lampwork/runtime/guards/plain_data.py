@@ -44,7 +44,7 @@ def _same_float(value: float, expected: float) -> bool:
     return value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected)
 
 
-def typed(value: Any) -> Any:
+def typed(value: object) -> Any:
     """What stands for `value` in a set of constants that are compared by `same_value`."""
     kind = type(value)
     return (kind.__name__, repr(value)) if kind in (float, complex, tuple, frozenset) else (kind, value)

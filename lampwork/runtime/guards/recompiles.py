@@ -33,7 +33,7 @@ def recompile(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: 
     )
 
 
-def with_names(text: str, function: Any) -> str:
+def with_names(text: str, function: Callable) -> str:
     """`text` with "argument 0" as the name of the parameter that takes it, where `function` tells."""
     names = parameter_names(function)
 
@@ -44,7 +44,7 @@ def with_names(text: str, function: Any) -> str:
     return re.sub(r"\bargument (\d+)\b", name, re.sub(r"\bargument '(\w+)'", r"\1", text))
 
 
-def parameter_names(function: Any) -> tuple[str, ...]:
+def parameter_names(function: Callable) -> tuple[str, ...]:
     """The parameters that the positional arguments of a call of `function` go to; as many as are known by name."""
     target = _python_function(function)
     code = getattr(getattr(target, "__func__", target), "__code__", None)
@@ -53,14 +53,14 @@ def parameter_names(function: Any) -> tuple[str, ...]:
     return code.co_varnames[int(isinstance(target, MethodType)) : code.co_argcount]
 
 
-def definition(function: Any) -> Location:
+def definition(function: Callable) -> Location:
     """Where the code of `function` begins; a module's is its `forward`."""
     target = _python_function(function)
     code = getattr(getattr(target, "__func__", target), "__code__", None)
     return Location() if code is None else Location(code.co_filename, code.co_firstlineno)
 
 
-def _python_function(function: Any) -> Any:
+def _python_function(function: Callable) -> Any:
     if inspect.isroutine(function):
         return function
     forward = getattr(function, "forward", None)

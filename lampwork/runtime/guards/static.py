@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -56,9 +56,9 @@ class StaticState:
 
     def __init__(
         self,
-        values: list[Any],
+        values: list[object],
         table: array,
-        keep: Any,
+        keep: object,
         pinned: Sequence[Any],
         generation: object = None,
         left: Check | None = None,
@@ -75,7 +75,7 @@ class StaticState:
         self._table, self._keep = table, keep
         self.address = table.buffer_info()[0]
 
-    def now(self, function: Any, passed: tuple) -> list[Any] | None:
+    def now(self, function: object, passed: tuple) -> list[Any] | None:
         """The values in this call; None where a guard does not hold. `passed`: see `per_call_check`."""
         assert self.left is not None
         found = self.left(function, passed, {})
@@ -118,7 +118,7 @@ class StaticGuards:
         self._changes: Counter[int] = Counter()
         self._avoid: set[int] = set()
 
-    def _check(self, function: Any) -> tuple | None:
+    def _check(self, function: Callable) -> tuple | None:
         """The values at reads and others, None when some guard does not hold. Compiled when it is asked for often."""
         self._checks += 1
         if self._compiled is None and self._checks > CHECKS_BEFORE_COMPILING:
@@ -130,7 +130,7 @@ class StaticGuards:
             return self._compiled(function, (), {})
         return evaluate(self._guards, (*self._reads, *self._others), function, (), {})
 
-    def refresh(self, function: Any) -> StaticState | None:
+    def refresh(self, function: Callable) -> StaticState | None:
         """Check every static guard, one by one; the new state, None when one does not hold."""
         if not supported() or self._pause:
             found = self._check(function)
@@ -164,7 +164,7 @@ class StaticGuards:
             values[position] = value
         return StaticState(values, _DIFFERS, self, found[len(self._reads) :])
 
-    def _taken(self, function: Any) -> tuple[StaticState | None, tuple | None]:
+    def _taken(self, function: Callable) -> tuple[StaticState | None, tuple | None]:
         """A state that the next calls compare with, None where there can be none; and what `_check` found."""
         snapshots = VersionSnapshots(function, self._avoid)
         for guard in self._guards:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -108,7 +107,7 @@ def _test(guard: Guard) -> TensorIs:
     return guard.test
 
 
-def _is_index(key: Any, index: int) -> bool:
+def _is_index(key: object, index: int) -> bool:
     return type(key) is int and key == index
 
 

@@ -6,8 +6,7 @@ A call that misses an entry by nothing but these is worth an entry in which they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -26,7 +25,7 @@ MOST_TURNS = 3
 
 
 def what_varied(
-    entries: Iterable[Sequence[Guard]], known: frozenset[Varying], function: Any, args: tuple, kwargs: dict
+    entries: Iterable[Sequence[Guard]], known: frozenset[Varying], function: Callable, args: tuple, kwargs: dict
 ) -> frozenset[Varying]:
     """The integers beside those `known` to vary that keep this call from the entry that it misses by the fewest; none
     where something else keeps it from every entry. `entries`: the guards of each.
@@ -43,7 +42,7 @@ def what_varied(
     return best
 
 
-def what_turns(guards: Sequence[Guard], function: Any, args: tuple, kwargs: dict) -> frozenset[Varying]:
+def what_turns(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> frozenset[Varying]:
     """The iterators from outside that keep this call from an entry, by its guards."""
     scope = Scope(function, args, kwargs)
     found = ((guard, _iterator(guard.source)) for guard in guards)
@@ -99,7 +98,7 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
     return frozenset(found)
 
 
-def _tensor_changes(source: Source, test: TensorIs, value: Any) -> set[Varying] | None:
+def _tensor_changes(source: Source, test: TensorIs, value: object) -> set[Varying] | None:
     if type(value) is not torch.Tensor or value.layout is not torch.strided or value.dim() != len(test.shape):
         return None
     open_layout = TensorIs(**{**vars(test), "shape": (None,) * value.dim(), "strides": (None,) * value.dim()})
@@ -111,7 +110,7 @@ def _tensor_changes(source: Source, test: TensorIs, value: Any) -> set[Varying] 
     return found
 
 
-def _number_changes(source: Source, before: Any, now: Any) -> set[Varying] | None:
+def _number_changes(source: Source, before: object, now: object) -> set[Varying] | None:
     if type(before) is type(now) and type(now) in (int, float):
         return {(source, "value", 0)}
     if type(before) is type(now) is tuple and len(before) == len(now):

@@ -182,7 +182,7 @@ class VersionSnapshots:
             else:
                 self._table_words.extend(MEMORY[start : start + count])
 
-    def slot(self, address: int, value: Any) -> None:
+    def slot(self, address: int, value: object) -> None:
         """The slot at `address` holds the object `value`, which is kept alive so that its address stays its own."""
         if word(address) != id(value):
             raise Unstable("the slot holds something else")
@@ -194,7 +194,7 @@ class VersionSnapshots:
         self._cheap.add(id(value))
         self.words(id(value) + DICT_VERSION, 8, id(value))
 
-    def entry(self, container: dict, key: Any) -> None:
+    def entry(self, container: dict, key: object) -> None:
         """What makes `container[key]` the same object next time."""
         if id(container) not in self._avoid:
             self.dict_version(container)
@@ -260,7 +260,7 @@ class VersionSnapshots:
         self._sources.append(source)
         return found
 
-    def type_of(self, value: Any) -> type:
+    def type_of(self, value: object) -> type:
         """The type of `value`, which is taken."""
         kind = type(value)
         self.slot(id(value) + TYPE, kind)
@@ -288,7 +288,7 @@ class VersionSnapshots:
             self.keep.append(attributes)
         return attributes
 
-    def is_class_dict(self, container: Any) -> bool:
+    def is_class_dict(self, container: object) -> bool:
         """Whether it is the read-only view of a class's own dict whose version is taken: that covers what is in it."""
         return id(container) in self._class_dicts
 

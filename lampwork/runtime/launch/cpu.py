@@ -22,7 +22,7 @@ def leases(make: Callable[[torch.Tensor], Lease], workspace_bytes: int, device: 
     return LeasePool(lambda: make(new_workspace(workspace_bytes)))
 
 
-def host_names(device: str) -> Mapping[str, Any]:
+def host_names(device: str) -> Mapping[str, object]:
     return {}
 
 

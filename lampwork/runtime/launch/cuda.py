@@ -201,11 +201,11 @@ def _span(tensor: torch.Tensor) -> int:
 # What host functions call ---------------------------------------------------------------------------------------------
 
 
-def host_names(device: str) -> Mapping[str, Any]:
+def host_names(device: str) -> Mapping[str, object]:
     """The names that host functions of programs on a GPU use, beside those of all programs."""
     index = device_index(device)
 
-    def again(answer: int, run: Callable, lease: Any, stream: int, outside: Sequence[Outside]) -> None:
+    def again(answer: int, run: Callable, lease: object, stream: int, outside: Sequence[Outside]) -> None:
         run_again(answer, run, lease, stream, outside, index)
 
     names = {"current_stream": _torch.cuda_stream_reader(), "empty": _torch.empty_cuda(), "again": again}
@@ -218,7 +218,7 @@ def on_device(call: Callable[..., tuple], device: str) -> Callable[..., tuple]:
         return call
     index = device_index(device)
 
-    def guarded(values: Sequence[Any], generation: object = None) -> tuple:
+    def guarded(values: Sequence[object], generation: object = None) -> tuple:
         if _torch.current_cuda_device() == index:
             return call(values, generation)
         with torch.cuda.device(index):

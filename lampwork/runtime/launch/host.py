@@ -88,7 +88,7 @@ class Host:
         last: tuple[object, tuple] = (None, ())
         seen: tuple = ()
 
-        def call(values: Sequence[Any], generation: object = None) -> tuple:
+        def call(values: Sequence[object], generation: object = None) -> tuple:
             nonlocal last, seen
             made_for, made = last
             if generation is None or made_for is not generation or not lasting:

@@ -66,13 +66,13 @@ def _objects(calls: Sequence[HostCall], places: dict[int, str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def number_input(value: Any, dtype: str, device: str) -> torch.Tensor:
+def number_input(value: object, dtype: str, device: str) -> torch.Tensor:
     """The number as a graph's input. Raises where the type does not hold it."""
     with torch.inference_mode(False):
         return torch.tensor(value, dtype=getattr(torch, dtype), device=device or "cpu")
 
 
-def array_input(array: Any) -> torch.Tensor:
+def array_input(array: object) -> torch.Tensor:
     """A tensor, or the memory of an array or of a number of numpy's, as a graph's input."""
     if isinstance(array, torch.Tensor):
         return array
@@ -106,7 +106,7 @@ def _require_own(generator: torch.Generator) -> None:
         raise AssumptionFailed("a default generator is passed where none was before")
 
 
-def states(generators: Sequence[Any]) -> list[_Taken]:
+def states(generators: Sequence[object]) -> list[_Taken]:
     """What each of the generators stands at; nothing for objects of other kinds."""
     return [taken for each in generators if (taken := _state(each)) is not None]
 
@@ -116,7 +116,7 @@ def put_back(taken: Sequence[_Taken]) -> None:
         put(state)
 
 
-def _state(generator: Any) -> _Taken | None:
+def _state(generator: object) -> _Taken | None:
     if isinstance(generator, random.Random):
         return generator.setstate, generator.getstate()
     if isinstance(generator, torch.Generator):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lampwork.ir.program import Extern, FromBuffer, FromInput, Launch, Program, TensorRef, ViewOfInput
 
 
 def step_buffers(step: Extern) -> set[str]:
     """Buffers that a call of ATen reads, writes or makes."""
     found = {name for name in step.outputs if name is not None} | set(step.mutates)
-    pending: list[Any] = [*step.args, *(value for _, value in step.kwargs)]
+    pending: list[object] = [*step.args, *(value for _, value in step.kwargs)]
     while pending:
         value = pending.pop()
         if isinstance(value, TensorRef):

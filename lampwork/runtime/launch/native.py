@@ -27,7 +27,7 @@ from lampwork.ir.target import machine_features
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _ANSWERING_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
-_libraries: dict[str, Any] = {}
+_libraries: dict[str, object] = {}
 _addresses: dict[str, int] = {}
 
 

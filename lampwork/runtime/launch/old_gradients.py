@@ -11,7 +11,6 @@ forgets them first, too, so nothing is put in their place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -68,7 +67,7 @@ class OldGradients:
                 self._tests.append(test)
                 self._targets.append(places[id(target.source)])  # type: ignore[union-attr]
 
-    def around(self, run: str, names: dict[str, Any]) -> list[str]:
+    def around(self, run: str, names: dict[str, object]) -> list[str]:
         """Lines with the line `run` among them, which may raise `Rerun`; what they name goes to `names`."""
         forget = [f"{target}.grad = None" for target in self._unseen]
         if not self._targets:

@@ -31,13 +31,13 @@ def unmoved(name: str, before: list[tuple], *tensors: torch.Tensor) -> None:
         raise ResultMoved(f"{name} moved what it was given for its result: {before} before, {now} after")
 
 
-def checked(calls: Sequence[Callable[..., Any]], which: Sequence[tuple[str, Sequence[str]]]) -> tuple:
+def checked(calls: Sequence[Callable[..., object]], which: Sequence[tuple[str, Sequence[str]]]) -> tuple:
     """`calls`, each of which raises `ResultMoved` where it moves what it writes to. `which`: their names, and the names
     of their arguments that are memory for results."""
     return tuple([_checked(call, *each) for call, each in zip(calls, which, strict=True)])
 
 
-def _checked(call: Callable[..., Any], name: str, outs: Sequence[str]) -> Callable[..., Any]:
+def _checked(call: Callable[..., object], name: str, outs: Sequence[str]) -> Callable[..., object]:
     def compared(*args: Any, **kwargs: Any) -> Any:
         given = [kwargs[out] for out in outs]
         before = memory_of(*given)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -31,7 +30,7 @@ def poison(memory: torch.Tensor | None, ranges: Sequence[tuple[int, int]] | None
 def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`make`, whose tensors hold nothing that could pass for a result."""
 
-    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+    def made(*args: object, **kwargs: object) -> torch.Tensor:
         tensor = make(*args, **kwargs)
         if tensor.numel():
             span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))

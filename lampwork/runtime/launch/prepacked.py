@@ -21,16 +21,16 @@ import torch
 
 Recipe = tuple[str, tuple[int, ...], tuple[Any, ...]]
 
-RECIPES: dict[str, Callable[..., Any]] = {}
+RECIPES: dict[str, Callable[..., object]] = {}
 
 #: For recipes that only make an operator faster: what it takes instead, at no cost; None if it takes nothing else.
-UNPACKED: dict[str, Callable[..., Any]] = {}
+UNPACKED: dict[str, Callable[..., object]] = {}
 
 #: A call packs weights until their unpacked sizes add up to this: four calls with 0.1 s more each for BERT.
 BYTES_PACKED_PER_CALL = 128 << 20
 
 
-def recipe(function: Callable[..., Any]) -> Callable[..., Any]:
+def recipe(function: Callable[..., object]) -> Callable[..., Any]:
     RECIPES[function.__name__] = function
     return function
 
@@ -109,12 +109,12 @@ def unpacked_linear_weight(weight: torch.Tensor, rows: int, is_transposed: bool)
 UNPACKED["pack_linear_weight"] = unpacked_linear_weight
 
 
-def derive(what: Recipe, inputs: Sequence[Any]) -> Any:
+def derive(what: Recipe, inputs: Sequence[object]) -> Any:
     """The value of one recipe. An input index of -1 stands for an argument that is None."""
     return _apply(RECIPES[what[0]], what, inputs)
 
 
-def _apply(function: Callable[..., Any], what: Recipe, inputs: Sequence[Any]) -> Any:
+def _apply(function: Callable[..., object], what: Recipe, inputs: Sequence[Any]) -> Any:
     _, indices, constants = what
     with torch.no_grad(), torch.inference_mode(False):
         tensors = [None if index < 0 else inputs[index].detach() for index in indices]
@@ -157,7 +157,7 @@ class DerivedInputs:
                 self._packing.release()
         return made.values
 
-    def is_final(self, values: tuple[Any, ...]) -> bool:
+    def is_final(self, values: tuple[object, ...]) -> bool:
         """`values` returned these, and returns them again while the sources stay as they are."""
         made = self._made
         return made is not None and made.values is values and not made.waiting

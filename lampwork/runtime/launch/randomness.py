@@ -18,7 +18,6 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -139,4 +138,4 @@ def mixed(seed: int, offset: int) -> int:
 
 
 #: Operators of programs that are not ATen's, by name; they write into `out`.
-OPERATORS: dict[str, Callable[..., Any]] = {"lampwork::draw_key.out": draw_key}
+OPERATORS: dict[str, Callable[..., object]] = {"lampwork::draw_key.out": draw_key}

@@ -9,7 +9,7 @@ import torch
 from lampwork import _torch
 
 
-def layer_with_workspace(*args: Any) -> Any:
+def layer_with_workspace(*args: object) -> Any:
     """`mkldnn_rnn_layer` with the workspace that its derivative needs."""
     with torch.enable_grad():
         return torch.ops.aten.mkldnn_rnn_layer.default(*args)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -30,4 +29,4 @@ def as_strided_scatter(
     return made
 
 
-OPERATORS: dict[str, Callable[..., Any]] = {"lampwork::as_strided_scatter.default": as_strided_scatter}
+OPERATORS: dict[str, Callable[..., object]] = {"lampwork::as_strided_scatter.default": as_strided_scatter}

@@ -87,9 +87,9 @@ class DeviceMeasure:
 
     def _sequence(
         self, alternative: Alternative, forms: Sequence[DeviceKernel], memory: dict[str, torch.Tensor]
-    ) -> Callable[[], Any]:
+    ) -> Callable[[], object]:
         """Calls, then kernels, on the buffers in `memory`."""
-        steps: list[Callable[[], Any]] = []
+        steps: list[Callable[[], object]] = []
         for call, result in zip(alternative.calls, alternative.results, strict=True):
             operator = _torch.overload(call.out_variant or call.op)
             args = [_view(value, memory) for value in call.args]
@@ -107,7 +107,7 @@ class DeviceMeasure:
 
         return run
 
-    def _launch(self, form: DeviceKernel, memory: Sequence[torch.Tensor]) -> Callable[[], Any]:
+    def _launch(self, form: DeviceKernel, memory: Sequence[torch.Tensor]) -> Callable[[], object]:
         (handle,) = load_kernels([form], self.index)
         values = [ctypes.c_uint64(each.data_ptr()) for each in memory] + [ctypes.c_uint64(0)] * form.hidden
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
@@ -136,7 +136,7 @@ def _filled(numel: int, dtype: str) -> torch.Tensor:
     return made
 
 
-def _operand(value: Any) -> Any:
+def _operand(value: object) -> Any:
     if isinstance(value, TensorRef):
         return _filled(_span(value), value.dtype).as_strided(value.shape, value.strides)
     return value
@@ -161,7 +161,7 @@ def _shared_memory(alternatives: Sequence[Alternative]) -> dict[str, torch.Tenso
     return {name: _filled(numel, dtype) for name, (numel, dtype) in needed.items()}
 
 
-def _view(value: Any, memory: dict[str, torch.Tensor]) -> Any:
+def _view(value: object, memory: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, TensorRef):
         return memory[value.buffer].as_strided(value.shape, value.strides, value.offset)
     return value
@@ -171,7 +171,7 @@ def _span(ref: TensorRef) -> int:
     return 1 + sum((extent - 1) * stride for extent, stride in zip(ref.shape, ref.strides))  # type: ignore[return-value]
 
 
-def _repeated(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, int]:
+def _repeated(run: Callable[[], object]) -> tuple[torch.cuda.CUDAGraph, int]:
     """A graph that runs `run` for about `TURN_MILLISECONDS`, and how often that is."""
     run()
     torch.cuda.synchronize()
@@ -180,7 +180,7 @@ def _repeated(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, int]:
     return _captured(run, launches), launches
 
 
-def _captured(run: Callable[[], Any], launches: int) -> torch.cuda.CUDAGraph:
+def _captured(run: Callable[[], object], launches: int) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(launches):
@@ -199,7 +199,7 @@ def _replayed(graph: torch.cuda.CUDAGraph) -> float:
     return before.elapsed_time(after)
 
 
-def _time(run: Callable[[], Any], best: float) -> float:
+def _time(run: Callable[[], object], best: float) -> float:
     """Milliseconds of `run`, which launches something on the current stream; infinite where it fails."""
     try:
         run()

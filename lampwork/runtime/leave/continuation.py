@@ -106,7 +106,7 @@ class BreakPoint:
         return self._go_on_at(self.raised, (error, *live[: self._kept], *handled))
 
 
-def drive(suspended: Any) -> Any:
+def drive(suspended: object) -> Any:
     """Runs a call to its end, if it is suspended. Not recursive: a loop may break a million times."""
     while type(suspended) is Suspended:
         point, live = suspended.point, suspended.live

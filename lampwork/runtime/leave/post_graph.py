@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from lampwork.runtime.launch.host import AssumptionFailed, Rerun
 _OWN_DIRECTORY = __file__.removesuffix("runtime/leave/post_graph.py")
 
 
-def attempt(function: Any, *args: Any) -> Any:
+def attempt(function: Callable, *args: object) -> Any:
     """`function(*args)`, which capture has assumed to succeed. Raises `Rerun`: nothing has been written yet."""
     try:
         return function(*args)
@@ -64,7 +65,7 @@ def flush(stream: Any) -> None:
 
 
 def log(
-    logger: Any, level: int, message: Any, args: tuple, place: tuple[str, int, str], extra: dict | None = None
+    logger: Any, level: int, message: object, args: tuple, place: tuple[str, int, str], extra: dict | None = None
 ) -> None:
     """What `logger.log(level, message, *args, extra=extra)` does at `place` (file, line, function) once the level is
     known to be on."""
@@ -72,7 +73,7 @@ def log(
     logger.handle(logger.makeRecord(logger.name, level, file, line, message, args, None, function, extra, None))
 
 
-def warn(message: Any, category: type, place: tuple[str, int, str]) -> None:
+def warn(message: str, category: type, place: tuple[str, int, str]) -> None:
     """`warnings.warn` at `place` (file, line, module)."""
     file, line, module = place
     names = sys.modules[module].__dict__
@@ -80,7 +81,7 @@ def warn(message: Any, category: type, place: tuple[str, int, str]) -> None:
     warnings.warn_explicit(message, category, file, line, module, registry, names)
 
 
-def warn_caller(message: Any, category: type, depth: int) -> None:
+def warn_caller(message: str, category: type, depth: int) -> None:
     """`warnings.warn` that points at whoever called the compiled function (depth 0), or further out."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_own(frame):

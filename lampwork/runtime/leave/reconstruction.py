@@ -65,7 +65,7 @@ from lampwork.ir.template import (
 from lampwork.runtime.guards.interpreter import instance_dict
 
 
-def sources_of(*parts: Any) -> tuple[Source, ...]:
+def sources_of(*parts: object) -> tuple[Source, ...]:
     """Every source that a template in `parts` reads, each once, in order of appearance."""
     found: dict[int, Source] = {}
     for part in parts:
@@ -73,7 +73,7 @@ def sources_of(*parts: Any) -> tuple[Source, ...]:
     return tuple(found.values())
 
 
-def _collect(part: Any, found: dict[int, Source]) -> None:
+def _collect(part: object, found: dict[int, Source]) -> None:
     if isinstance(part, SourceValue):
         found.setdefault(id(part.source), part.source)
     elif isinstance(part, NumberExpr):
@@ -96,7 +96,7 @@ class TemplateWriter:
         #: Results that are the very tensor passed in: their class and grad flag are theirs already.
         self.inputs_kept = inputs_kept
         self.lines: list[str] = []
-        self.constants: dict[str, Any] = {"runtime": _HELPERS, **NAMES}
+        self.constants: dict[str, object] = {"runtime": _HELPERS, **NAMES}
         self._names: dict[int, str] = {}
         self._tensors: dict[int, str] = {}
         self._uses = _count_uses(objects)
@@ -307,7 +307,7 @@ class TemplateWriter:
 
     # Effects -------------------------------------------------------------------------------------------------------
 
-    def _texts(self, effect: Effect) -> dict[str, Any]:
+    def _texts(self, effect: Effect) -> dict[str, object]:
         texts: dict[str, Any] = {}
         for each in fields(effect):
             value = getattr(effect, each.name)
@@ -324,7 +324,7 @@ class TemplateWriter:
                 texts[name] = local
         return texts
 
-    def _effect(self, effect: Effect, texts: dict[str, Any]) -> None:
+    def _effect(self, effect: Effect, texts: dict[str, object]) -> None:
         match effect:
             case SetAttribute(_, name, _):
                 self.lines.append(f"runtime.instance_dict({texts['target']})[{name!r}] = {texts['value']}")
@@ -363,7 +363,7 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not set for classes that C code defi
 _MUTABLE = (NewList, NewDict, NewDeque, NewCell, NewObject)
 
 
-def _direct_objects(part: Any) -> Iterator[int]:
+def _direct_objects(part: object) -> Iterator[int]:
     """Indices of the objects named in `part`, not looking inside them."""
     if isinstance(part, NewValue):
         yield part.index
@@ -418,7 +418,7 @@ class _HELPERS:
         return spent(tensor)
 
     @staticmethod
-    def allocate(cls: type, *value: Any) -> Any:
+    def allocate(cls: type, *value: object) -> Any:
         base = next(each for each in cls.__mro__ if not each.__flags__ & _HEAP_TYPE)
         return base.__new__(cls, *value)
 
@@ -461,7 +461,7 @@ class _HELPERS:
             deque.extend(target, items)
 
     @staticmethod
-    def set_item(target: Any, key: Any, value: Any) -> None:
+    def set_item(target: _torch.Overload, key: object, value: object) -> None:
         kind: Any
         for kind in (OrderedDict, dict, list, deque):
             if isinstance(target, kind):
@@ -470,7 +470,7 @@ class _HELPERS:
         raise TypeError(f"{type(target).__name__} is no builtin container")
 
     @staticmethod
-    def delete_item(target: Any, key: Any) -> None:
+    def delete_item(target: _torch.Overload, key: object) -> None:
         kind: Any
         for kind in (OrderedDict, dict, list, deque):
             if isinstance(target, kind):

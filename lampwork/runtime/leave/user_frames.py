@@ -10,7 +10,6 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, TracebackType
-from typing import Any
 
 from lampwork.ir.continuation import Place
 
@@ -28,7 +27,7 @@ _RAISE = _code("def function(error): raise error")
 _RAISE_FURTHER = _code("def function(inner, error): inner(error)")
 
 
-def caller(places: Sequence[Place]) -> Callable[[Any, tuple, dict], Any]:
+def caller(places: Sequence[Place]) -> Callable[[object, tuple, dict], object]:
     """(function, args, kwargs) -> `function(*args, **kwargs)`, called from frames at `places`, outermost first."""
     return _chain(places, _CALL, _PASS_ON)
 

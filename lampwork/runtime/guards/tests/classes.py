@@ -6,7 +6,7 @@ import abc
 import weakref
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lampwork.ir.guard import ClassLookup, ModuleIsPlain, MroIs, ObjectRef, Registered
 from lampwork.ir.reference import ClassWith, decides_by_code, decides_by_contents, is_registered, resolve
@@ -64,7 +64,7 @@ class ClassLookupRule(ObjectRule[ClassLookup]):
             snapshots.slot(id(found) + function_offset("__code__"), found.__code__)
 
 
-def _classes(refs: tuple[ObjectRef, ...]) -> tuple[Any, ...]:
+def _classes(refs: tuple[ObjectRef, ...]) -> tuple[object, ...]:
     """The classes that `refs` name; what knows one by its contents, where no name leads to it."""
     return tuple(ClassWith(ref.digest) if decides_by_contents(ref) else resolve(ref) for ref in refs)
 
@@ -108,7 +108,7 @@ class RegisteredNow:
     def __init__(self, abstract: type, registered: bool) -> None:
         self.abstract, self.registered = abstract, registered
         self.token: object = None
-        self.known: Callable[[], Any] = lambda: None
+        self.known: Callable[[], object] = lambda: None
 
     def __call__(self, cls: type) -> bool:
         token = abc.get_cache_token()
@@ -151,7 +151,7 @@ class ModuleIsPlainRule(GuardRule[ModuleIsPlain]):
             _take_empty(snapshots, attributes[name])
 
 
-def _take_empty(snapshots: VersionSnapshots, value: Any) -> None:
+def _take_empty(snapshots: VersionSnapshots, value: object) -> None:
     if not isinstance(value, dict) or dict.__len__(value):
         raise Unstable("no empty dict")
     snapshots.words(id(value) + DICT_USED, 8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -60,7 +60,7 @@ class EqualsRule(GuardRule[Equals]):
         snapshots.value(source)  # the same object, and immutable where its value counts
 
 
-def _emit_state(writer: CheckWriter, name: str, expected: Any) -> bool:
+def _emit_state(writer: CheckWriter, name: str, expected: object) -> bool:
     """Writes a quicker test of a process state, where there is one."""
     found = state_test(name, expected)
     if found is None:

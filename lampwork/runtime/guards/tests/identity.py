@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lampwork.ir.guard import FunctionIs, IsObject, ObjectRef, TypeIs
 from lampwork.ir.reference import ClassWith, code_digest, decides_by_contents, find, resolve
@@ -28,7 +28,7 @@ class ObjectRule(GuardRule[T]):
         return OWN_REMEDY if is_static(source) else "Pass objects of the same class and functions."
 
 
-def _is_class(value: Any, ref: ObjectRef) -> bool:
+def _is_class(value: object, ref: ObjectRef) -> bool:
     """Whether `value` is what `ref` names: a class, or another object."""
     if decides_by_contents(ref):
         return is_class_with(value, ClassWith(ref.digest))
