@@ -11,11 +11,9 @@ nothing is filled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import storage_numel
-from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Program, Step, TensorRef
+from lampwork.ir.program import FromBuffer, Program, step_buffers
 
 
 def idle_ranges(program: Program, position: int) -> tuple[tuple[int, int], ...]:
@@ -24,7 +22,7 @@ def idle_ranges(program: Program, position: int) -> tuple[tuple[int, int], ...]:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, step in enumerate(program.steps):
-        for name in accessed(step):
+        for name in step_buffers(step):
             first.setdefault(name, number)
             last[name] = number
     busy = []
@@ -43,24 +41,5 @@ def idle_ranges(program: Program, position: int) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def accessed(step: Step) -> Iterator[str]:
-    """Buffers that a step reads or writes."""
-    if isinstance(step, Launch):
-        yield from step.buffers
-        if step.table:
-            yield step.table
-    elif isinstance(step, Check):
-        yield step.buffer
-    elif isinstance(step, Extern):
-        yield from (name for name in (*step.outputs, *step.mutates) if name is not None)
-        pending: list = [step.args, step.kwargs]
-        while pending:
-            value = pending.pop()
-            if isinstance(value, TensorRef):
-                yield value.buffer
-            elif isinstance(value, (tuple, list)):
-                pending.extend(value)
-
-
-def poison_line(ranges: tuple[tuple[int, int], ...], memory: str = "lease.workspace") -> str:
-    return f"poison({memory}, {ranges})"
+def poison_line(ranges: tuple[tuple[int, int], ...]) -> str:
+    return f"poison(lease.workspace, {ranges})"

@@ -28,7 +28,7 @@ from lampwork.ir.program import (
     ViewOfInput,
     launch_instances,
 )
-from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms
+from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms, span
 
 #: Results of at least this size are made by `large`, which uses memory of earlier results again.
 LARGE_BYTES = 1 << 20
@@ -387,8 +387,7 @@ def span_bytes(buffer: Buffer) -> int:
     """Bytes the buffer spans; unknown sizes count as large."""
     if any(isinstance(value, SizeExpr) for value in (*buffer.shape, *buffer.strides)):
         return LARGE_BYTES
-    span = 1 + sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))
-    return 0 if 0 in buffer.shape else span * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore
+    return span(buffer.shape, buffer.strides) * ITEM_SIZE_BYTES[buffer.dtype]
 
 
 def _aligned(offset_bytes: int) -> int:

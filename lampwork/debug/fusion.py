@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.location import Origin
-from lampwork.ir.program import Extern, Launch, Program, RefusedFusion, launch_instances
+from lampwork.ir.program import Extern, Launch, Program, RefusedFusion, launch_instances, tensor_refs
 from lampwork.ir.size import product
-from lampwork.schedule.dependences import tensor_refs
 from lampwork.schedule.expressions import estimate
 
 

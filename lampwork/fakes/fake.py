@@ -16,6 +16,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.errors import Diagnostic, GraphBreak
+from lampwork.ir.size import span
 
 
 class Unknown(Exception):
@@ -180,8 +181,7 @@ def make_fake(
 def _end_bytes(spec: TensorSpec) -> int:
     if 0 in spec.shape:
         return 0
-    last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides))
-    return (last + 1) * spec.dtype.itemsize
+    return (spec.offset + span(spec.shape, spec.strides)) * spec.dtype.itemsize
 
 
 class _Identity(torch.autograd.Function):

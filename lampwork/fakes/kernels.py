@@ -28,6 +28,7 @@ from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.strides import permuted, surely_same
+from lampwork.ir.size import span
 
 #: Calls with storages or results of more elements are not made.
 LARGEST = 1 << 12
@@ -284,7 +285,7 @@ def _key(value: Any, short: bool = False) -> Any:
         if short:
             return value.dtype, _short(value), value.device, value.is_conj()
         size, stride = _seen(value.size()), _seen(value.stride())
-        if _extent(size, stride) > LARGEST:
+        if span(size, stride) > LARGEST:
             raise _TooLarge
         return value.dtype, size, stride, value.device, value.is_conj()
     if kind is torch.SymInt:
@@ -333,10 +334,6 @@ def _hint(size: Any, unknown: Any) -> Any:
 def _short(fake: Fake) -> tuple[int, ...]:
     """Its sizes, where those of more than one are two, and those that contents decide."""
     return tuple([min(2, each if type(each) is int else _hint(each, 2)) for each in fake.size()])
-
-
-def _extent(size: Sequence[int], stride: Sequence[int]) -> int:
-    return 0 if 0 in size else 1 + sum((length - 1) * step for length, step in zip(size, stride))
 
 
 def _is_small(result: object) -> bool:
@@ -427,7 +424,7 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
             with _torch.kernels_only():
                 if exact:
                     size, stride = _seen(value.size()), _seen(value.stride())
-                    found = fill(_extent(size, stride), dtype=value.dtype, device=device).as_strided(size, stride)
+                    found = fill(span(size, stride), dtype=value.dtype, device=device).as_strided(size, stride)
                 else:
                     found = fill(_short(value), dtype=value.dtype, device=device)
             made[id(value)] = found = found.conj() if value.is_conj() else found

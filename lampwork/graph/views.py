@@ -21,6 +21,7 @@ from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.strides import overlap
+from lampwork.ir.size import span
 
 if TYPE_CHECKING:
     from lampwork.graph.functionalize import Functionalizer
@@ -72,9 +73,7 @@ def is_contiguous(fake: Any) -> bool:
 
 def end_of(fake: torch.Tensor) -> int:
     """One past the last element, in elements from the start of the storage."""
-    if 0 in fake.size():
-        return fake.storage_offset()
-    return fake.storage_offset() + 1 + sum((size - 1) * stride for size, stride in zip(fake.size(), fake.stride()))
+    return fake.storage_offset() + span(fake.size(), fake.stride())
 
 
 def overlapping_inputs(fakes: list[Fake]) -> list[list[int]]:

@@ -27,7 +27,7 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )
-from lampwork.ir.size import Size
+from lampwork.ir.print import size_text
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<",
@@ -38,7 +38,7 @@ _INFIX = {
 def kernel_text(kernel: Kernel) -> str:
     """All of the kernel but its origins: equal texts mean equal kernels."""
     parameters = ", ".join(
-        f"{p.name}: {SHORT[p.dtype]}[{_size(p.numel)}] {p.access}{' aligned' if p.aligned else ''}"
+        f"{p.name}: {SHORT[p.dtype]}[{size_text(p.numel)}] {p.access}{' aligned' if p.aligned else ''}"
         for p in kernel.parameters
     )
     sizes = f"; {', '.join(kernel.sizes)}" if kernel.sizes else ""
@@ -52,7 +52,7 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
     pad = "  " * depth
     if isinstance(stmt, Loop):
         grain = f" grain {stmt.grain}" if stmt.kind == "parallel" else ""
-        lines.append(f"{pad}{stmt.kind} {stmt.axis.name} in {_size(stmt.axis.extent)}{grain}")
+        lines.append(f"{pad}{stmt.kind} {stmt.axis.name} in {size_text(stmt.axis.extent)}{grain}")
         for inner in stmt.body:
             _stmt(inner, depth + 1, lines)
     elif isinstance(stmt, Let):
@@ -60,13 +60,13 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
     elif isinstance(stmt, Accumulator):
         lines.append(f"{pad}accumulator {stmt.name}: {SHORT[stmt.dtype]} {stmt.op}")
     elif isinstance(stmt, Accumulate):
-        position = "" if stmt.position is None else f" at {_size(stmt.position)}"
+        position = "" if stmt.position is None else f" at {size_text(stmt.position)}"
         lines.append(f"{pad}{stmt.name} <- {expr_text(stmt.value)}{position}")
     elif isinstance(stmt, Scratch):
         lines.append(f"{pad}scratch {stmt.name}: {SHORT[stmt.dtype]}[{stmt.numel}]")
     elif isinstance(stmt, Store):
         sign = "+=" if stmt.mode == "add" else "="
-        index = ", ".join(map(_size, stmt.index))
+        index = ", ".join(map(size_text, stmt.index))
         lines.append(f"{pad}{stmt.buffer}[{index}{_bound(stmt.indirect)}] {sign} {expr_text(stmt.value)}")
     elif isinstance(stmt, If):
         lines.append(f"{pad}if {expr_text(stmt.condition)}")
@@ -81,12 +81,12 @@ def expr_text(expr: Expr) -> str:
     if isinstance(expr, Constant):
         return f"{expr.value!r}:{SHORT[expr.dtype]}"
     if isinstance(expr, Index):
-        return f"index({_size(expr.value)})"
+        return f"index({size_text(expr.value)})"
     if isinstance(expr, Local):
         return expr.name
     if isinstance(expr, Load):
         mask = "" if expr.mask is None else f" if {expr_text(expr.mask)} else {expr.other!r}"
-        return f"{expr.buffer}[{', '.join(map(_size, expr.index))}{_bound(expr.indirect)}{mask}]"
+        return f"{expr.buffer}[{', '.join(map(size_text, expr.index))}{_bound(expr.indirect)}{mask}]"
     if expr.op in ("cast", "bitcast"):
         return f"{SHORT[expr.dtype]}{'' if expr.op == 'cast' else '_bits'}({expr_text(expr.args[0])})"
     if expr.op in _INFIX:
@@ -96,17 +96,3 @@ def expr_text(expr: Expr) -> str:
 
 def _bound(indirect: tuple[tuple[str, Expr], ...]) -> str:
     return "".join(f"; {name}={expr_text(value)}" for name, value in indirect)
-
-
-def _size(value: Size) -> str:
-    text = str(value)
-    return text[1:-1] if text.startswith("(") and _closes_last(text) else text
-
-
-def _closes_last(text: str) -> bool:
-    depth = 0
-    for place, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if depth == 0:
-            return place == len(text) - 1
-    return False

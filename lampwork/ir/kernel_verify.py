@@ -33,7 +33,7 @@ Program:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lampwork.errors import OffsetError
@@ -61,7 +61,7 @@ from lampwork.ir.loops import (
     storage_numel,
 )
 from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, numbers_of, parts_of, renamed
-from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_instances
+from lampwork.ir.program import Extern, FromBuffer, Launch, Program, launch_instances, tensor_refs
 from lampwork.ir.prove import Prover
 from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
@@ -424,17 +424,9 @@ def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[s
         reads = tuple(name for p, name in pairs if p.access == "read")
         return reads, tuple(name for p, name in pairs if p.access != "read")
     if isinstance(step, Extern):
-        refs = tuple(ref.buffer for value in (*step.args, *(v for _, v in step.kwargs)) for ref in _refs(value))
+        refs = tuple(ref.buffer for ref in tensor_refs(step))
         return refs, (*(name for name in step.outputs if name is not None), *step.mutates)
     return (step.buffer,), ()
-
-
-def _refs(value: object) -> Iterator[TensorRef]:
-    if isinstance(value, TensorRef):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _refs(part)
 
 
 def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str, tuple[int, int]]) -> None:

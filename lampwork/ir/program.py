@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Union
 
@@ -215,6 +215,28 @@ class Placement:
 
 
 Step = Launch | Extern | Check
+
+
+def tensor_refs(value: object) -> Iterator[TensorRef]:
+    """Every tensor among the arguments of a call of ATen, or in one of them."""
+    if isinstance(value, TensorRef):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from tensor_refs(part)
+    elif isinstance(value, Extern):
+        yield from tensor_refs(value.args)
+        yield from tensor_refs(value.kwargs)
+
+
+def step_buffers(step: Step) -> tuple[str, ...]:
+    """Buffers that a step reads, writes or makes."""
+    if isinstance(step, Launch):
+        return (*step.buffers, step.table) if step.table else step.buffers
+    if isinstance(step, Check):
+        return (step.buffer,)
+    names = [ref.buffer for ref in tensor_refs(step)]
+    return tuple(dict.fromkeys([*names, *(name for name in step.outputs if name is not None), *step.mutates]))
 
 
 @record

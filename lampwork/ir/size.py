@@ -12,7 +12,7 @@ the bounds of the symbols; each names its precondition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
@@ -459,6 +459,11 @@ def mod(value: Size, divisor: Size) -> Size:
     if shared != 1:
         return mul(shared, mod(divided(value, shared), divided(divisor, shared)))
     return Mod(value, divisor)
+
+
+def span(shape: Sequence[Size], strides: Sequence[Size]) -> int:
+    """Elements from the first to the last of a strided tensor whose sizes compute: numbers, or `torch.SymInt`."""
+    return 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))  # type: ignore
 
 
 def common_factor(*values: Size) -> Size:

@@ -33,9 +33,9 @@ from typing import Any
 from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import POSITIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
-from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, TensorRef, ViewOfInput
+from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, TensorRef, ViewOfInput, tensor_refs
 from lampwork.ir.scalar_operators import SCALARS
-from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate, symbols
+from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate, span, symbols
 
 
 class VerifyError(AssertionError):
@@ -86,7 +86,7 @@ def verify_lowered(lowered: Lowered) -> None:
                     elsewhere = buffers[output].device
                     _require(not (elsewhere and item.out_variant), item, f"P6: {output} is planned on {elsewhere}")
                     written.add(output)
-            for ref in refs_of(item):
+            for ref in tensor_refs(item):
                 _verify_ref(ref, buffers, item)
         elif isinstance(item, Check):
             _require(buffers[item.buffer].dtype == "bool", item, "P4: a check reads bool")
@@ -107,18 +107,6 @@ def _require(condition: bool, item: object, message: str) -> None:
             origin = getattr(item, "origin", None)
             where = f"\n  in {item_text(item)}" + (f"\n  of {origin.node} = {origin.op}" if origin else "")
         raise VerifyError(message + where)
-
-
-def refs_of(value: object) -> Iterable[TensorRef]:
-    """All TensorRefs among an extern's arguments."""
-    if isinstance(value, Extern):
-        yield from refs_of(value.args)
-        yield from refs_of(tuple(argument for _, argument in value.kwargs))
-    elif isinstance(value, TensorRef):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from refs_of(item)
 
 
 def loads_of(value: Expr) -> Iterable[Load]:
@@ -142,7 +130,7 @@ def item_reads(item: Any) -> set[str]:
             reads |= {load.buffer for load in loads_of(bound)}
         return reads | ({item.store.buffer} if item.partial else set())
     if isinstance(item, Extern):
-        return {ref.buffer for ref in refs_of(item)} | set(item.mutates)
+        return {ref.buffer for ref in tensor_refs(item)} | set(item.mutates)
     return {item.buffer}
 
 
@@ -152,10 +140,10 @@ def _verify_ref(ref: TensorRef, buffers: Mapping[str, Buffer], item: object) -> 
     values = (*ref.shape, *ref.strides, ref.offset, *buffer.shape, *buffer.strides)
     if buffer.kind == "input" or not all(isinstance(value, int) for value in values) or 0 in ref.shape:
         return  # an input's storage may extend beyond its own shape
-    last = ref.offset + sum((n - 1) * s for n, s in zip(ref.shape, ref.strides)) + 1
-    end = sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides)) + 1
-    inside = last * ITEM_SIZE_BYTES[ref.dtype] <= end * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore[operator]
-    _require(ref.offset >= 0 and inside, item, f"P5: view reaches beyond {ref.buffer}")  # type: ignore[operator]
+    assert isinstance(ref.offset, int)
+    end_bytes = (ref.offset + span(ref.shape, ref.strides)) * ITEM_SIZE_BYTES[ref.dtype]
+    inside = end_bytes <= span(buffer.shape, buffer.strides) * ITEM_SIZE_BYTES[buffer.dtype]
+    _require(ref.offset >= 0 and inside, item, f"P5: view reaches beyond {ref.buffer}")
 
 
 def _verify_nest(nest: LoopNest, buffers: Mapping[str, Buffer], sizes: tuple[str, ...]) -> None:

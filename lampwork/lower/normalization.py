@@ -104,14 +104,14 @@ def _log_softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float:
 # Layer, RMS and group norm ----------------------------------------
 
 
-def _reciprocal_root(lowering: Lowering, variance: TensorValue, eps: Any, part: str = "rstd") -> TensorValue:
+def _reciprocal_root(lowering: Lowering, variance: TensorValue, eps: float) -> TensorValue:
     """1 / sqrt(variance + eps)"""
     dtype = variance.dtype
     return lowering.compute_fresh(
         variance.shape,
         dtype,
         lambda i: ex.unary("rsqrt", ex.add(variance.load(i), ex.constant(eps, dtype))),
-        part,
+        "rstd",
     )
 
 

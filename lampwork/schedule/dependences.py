@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lampwork.ir.loops import Buffer, Index, Load, LoopNest
-from lampwork.ir.program import Check, Extern, Item, TensorRef
+from lampwork.ir.program import Check, Extern, Item, tensor_refs
 from lampwork.ir.size import SizeExpr, symbols
 
 
@@ -134,18 +134,3 @@ def _leaves(value: object) -> Iterator[object]:
             yield from _leaves(part)
     else:
         yield value
-
-
-def tensor_refs(item: Extern) -> Iterator[TensorRef]:
-    """Every tensor among the arguments of an ATen call."""
-
-    def walk(value: object) -> Iterator[TensorRef]:
-        if isinstance(value, TensorRef):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            for part in value:
-                yield from walk(part)
-
-    yield from walk(item.args)
-    for _, value in item.kwargs:
-        yield from walk(value)

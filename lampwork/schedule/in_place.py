@@ -33,10 +33,9 @@ from lampwork.ir.loops import (
     nodes,
     storage_numel,
 )
-from lampwork.ir.program import Extern, FromBuffer, Launch, Lowered, Step, TensorRef, launch_instances
+from lampwork.ir.program import Extern, FromBuffer, Launch, Lowered, Step, TensorRef, launch_instances, step_buffers
 from lampwork.ir.size import Size, Symbol, bounds, linear_terms
 from lampwork.schedule.expressions import estimate
-from lampwork.schedule.plan import step_buffers
 from lampwork.schedule.segment import with_name
 
 #: What the launches of a kernel write to one parameter, at least.

@@ -18,23 +18,12 @@ from collections.abc import Mapping, Sequence
 from lampwork.backends import backend_of
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, storage_numel
-from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Lowered, Placement, Step
+from lampwork.ir.program import Extern, FromBuffer, Lowered, Placement, Step, step_buffers
 from lampwork.ir.size import Size, add, bounds, common_factor, divided, mul, symbols
-from lampwork.schedule.dependences import tensor_refs
 
 ALIGNMENT_BYTES = 64
 #: Buffers of at least this size have memory of their own on a GPU: reading one takes longer than allocating it.
 OWN_MEMORY_BYTES = 2 << 20
-
-
-def step_buffers(step: Step) -> tuple[str, ...]:
-    """Buffers that a step reads or writes."""
-    if isinstance(step, Launch):
-        return (*step.buffers, step.table) if step.table else step.buffers
-    if isinstance(step, Check):
-        return (step.buffer,)
-    names = [ref.buffer for ref in tensor_refs(step)]
-    return tuple(dict.fromkeys([*names, *(name for name in step.outputs if name is not None), *step.mutates]))
 
 
 def place_buffers(

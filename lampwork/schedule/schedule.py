@@ -20,6 +20,7 @@ from lampwork.ir.program import (
     RefusedFusion,
     Step,
     ViewOfInput,
+    step_buffers,
 )
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
@@ -28,7 +29,7 @@ from lampwork.schedule.dependences import find_dependences
 from lampwork.schedule.expressions import view_index
 from lampwork.schedule.in_place import reuse_memory
 from lampwork.schedule.levels import find_levels
-from lampwork.schedule.plan import place_buffers, step_buffers
+from lampwork.schedule.plan import place_buffers
 from lampwork.schedule.products import Version, chosen_versions, movable_products
 from lampwork.schedule.segment import Segment, schedule_segment
 

@@ -9,7 +9,7 @@ import torch
 
 from lampwork.capture.record.recorder import record
 from lampwork.config import Settings
-from lampwork.graph.interpret import interpret, interpret_functional
+from lampwork.debug.interpret.graphs import run_functional, run_recorded
 from lampwork.graph.prepare import prepare
 from tests.fuzz.programs import generate
 
@@ -64,7 +64,7 @@ def test_program_equals_eager(seed, mode_name):
     with mode(mode_name):
         expected = program(*expected_inputs)
     actual_inputs = inputs_of(program, mode_name)
-    actual = interpret_functional(functional, actual_inputs)
+    actual = run_functional(functional, actual_inputs)
 
     assert len(actual) == len(expected)
     for got, want in zip(actual, expected):
@@ -86,7 +86,7 @@ def test_recorded_graph_equals_eager_as_it_is(seed):
         region = record(program, program.make_inputs())
         expected_inputs, actual_inputs = program.make_inputs(), program.make_inputs()
         expected = program(*expected_inputs)
-    actual = interpret(region.graph, actual_inputs)
+    actual = run_recorded(region.graph, actual_inputs)
     for got, want in zip([*actual, *actual_inputs], [*expected, *expected_inputs]):
         same_values(got, want)
 

@@ -26,8 +26,8 @@ from lampwork import _torch
 from lampwork.benchmark import zoo
 from lampwork.capture.capture import capture
 from lampwork.config import make_settings
+from lampwork.debug.interpret.graphs import run_functional
 from lampwork.errors import GraphBreak
-from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.prepare import prepare
 from lampwork.ir.program import Extern
 from lampwork.ir.verify import verify_lowered
@@ -116,7 +116,7 @@ def run(
             scope = Scope(function, args, kwargs)
             inputs = [read(source, scope) for source in region.inputs]
             differences = check(functional, inputs)
-            results = interpret_functional(functional, inputs, derive)
+            results = run_functional(functional, inputs)
             builder = Builder(region, scope, results)
             builder.prepare()
             outcome = builder.value(region.outcome.value)

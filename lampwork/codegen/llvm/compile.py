@@ -54,31 +54,19 @@ def _check_room(text: str) -> None:
         raise MemoryError(f"no room for LLVM to compile in ({size >> 20} MiB): {error}") from error
 
 
-def object_code(text: str, target: Target, passes: tuple[str, ...] = PASSES, level: int = LEVEL) -> bytes:
+def object_code(text: str, target: Target) -> bytes:
     """The relocatable object of LLVM assembly `text`. Raises `CompileError` when LLVM refuses the text."""
     _check_room(text)
-    machine = _target_machine(target.name, level)
+    machine = _target_machine(target.name, LEVEL)
     try:
         module = llvm.parse_assembly(text)
         if environment.verify:
             module.verify()
         with llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)) as builder:
             manager = llvm.create_new_module_pass_manager()
-            for name in passes:
+            for name in PASSES:
                 getattr(manager, f"add_{name}_pass")()
             manager.run(module, builder)
         return bytes(machine.emit_object(module))
     except RuntimeError as error:
         raise CompileError("generate", f"LLVM refused the code: {error}") from error
-
-
-def assembly(text: str, target: Target, passes: tuple[str, ...] = PASSES, level: int = LEVEL) -> str:
-    """The machine code of `text` as assembly, for people."""
-    machine = _target_machine(target.name, level)
-    module = llvm.parse_assembly(text)
-    with llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)) as builder:
-        manager = llvm.create_new_module_pass_manager()
-        for name in passes:
-            getattr(manager, f"add_{name}_pass")()
-        manager.run(module, builder)
-    return str(machine.emit_assembly(module))

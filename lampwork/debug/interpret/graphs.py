@@ -13,11 +13,10 @@ from torch.fx.node import map_arg
 from lampwork import _torch
 from lampwork.debug.interpret.inputs import copies
 from lampwork.fakes.symbolic import found_symbol, size_of
-from lampwork.graph.interpret import _KEEP_OFFSET, _at_start
 from lampwork.graph.views import written_part
 from lampwork.ir.region import AliasOfInput, FunctionalGraph
 from lampwork.ir.size import Size, Symbol, evaluate, linear_terms
-from lampwork.runtime.launch.prepacked import RECIPES
+from lampwork.runtime.launch.prepacked import derive
 
 _HALVES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -42,7 +41,8 @@ class GraphRun:
         self.values: dict[Node, Any] = {}
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         for node, value in zip(placeholders, self.inputs, strict=True):
-            self.values[node] = value
+            # `as_strided_scatter` looks at requires_grad even below autograd.
+            self.values[node] = value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
             fake = node.meta.get("val")
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 for size, number in zip((*fake.size(), *fake.stride()), (*value.size(), *value.stride())):
@@ -65,15 +65,16 @@ class GraphRun:
         return argument
 
     def run(self) -> list[Any]:
-        """The graph's outputs, in order."""
-        for node in self.graph.nodes:
-            if node.op == "output":
-                return [self.load(each) for each in node.args[0]]
-            if node.op == "get_attr":
-                made = node.meta["constant"].clone()
-                self.values[node] = made.double() if self.wide and made.is_floating_point() else made
-            elif node.op == "call_function":
-                self.values[node] = self.call(node)
+        """The graph's outputs, in order. No autograd, no autocast."""
+        with torch.no_grad(), _torch.below_autograd():
+            for node in self.graph.nodes:
+                if node.op == "output":
+                    return [self.load(each) for each in node.args[0]]
+                if node.op == "get_attr":
+                    made = node.meta["constant"].to(node.meta["val"].device, copy=True)
+                    self.values[node] = made.double() if self.wide and made.is_floating_point() else made
+                elif node.op == "call_function":
+                    self.values[node] = self.call(node)
         raise ValueError("the graph has no output")
 
     def call(self, node: Node) -> Any:
@@ -92,6 +93,19 @@ class GraphRun:
                         self.sizes.setdefault(symbol, number)
                         bind(size, number, self.sizes)
         return result
+
+
+#: Their results lie as deep in a storage of their own as the argument did in its; a pure graph says they start one.
+_KEEP_OFFSET = {
+    torch.ops.aten.slice_scatter.default, torch.ops.aten.select_scatter.default,
+    torch.ops.aten.diagonal_scatter.default, torch.ops.aten.as_strided_scatter.default, torch.ops.aten.copy.default,
+}  # fmt: skip
+
+
+def _at_start(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.storage_offset():
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 #: What looks at the bits of floats.
@@ -124,18 +138,19 @@ def run_functional(
             found = GraphRun(functional.graph, [*swapped, *made], wide).run()
             here = dict(zip(table[0], row))
             others += [(here[index], found[source].clone()) for index, source in functional.writes if index in here]
-    # A value that is written may be a view of an input that another write changes.
-    staged = [(index, outputs[source].clone()) for index, source in functional.writes]
-    rows = {index: run.number(row) for index, row in functional.rows}
-    for index, value in (*staged, *others):
-        written_part(inputs[index], value, rows.get(index)).copy_(value)
-    results = [result_of(each, inputs, outputs, run) for each in functional.results]
+    with torch.no_grad(), _torch.below_autograd():
+        # A value that is written may be a view of an input that another write changes.
+        staged = [(index, outputs[source].clone()) for index, source in functional.writes]
+        rows = {index: run.number(row) for index, row in functional.rows}
+        for index, value in (*staged, *others):
+            written_part(inputs[index], value, rows.get(index)).copy_(value)
+        results = [result_of(each, inputs, outputs, run) for each in functional.results]
     return results + [run.number(number) for number in functional.numbers]
 
 
 def prepacked(recipes: Sequence[tuple], inputs: Sequence[object]) -> list[object]:
     """The derived inputs of a graph: what stands after its own."""
-    return [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in recipes]
+    return [derive(recipe, inputs) for recipe in recipes]
 
 
 def result_of(result: Any, inputs: list[Any], outputs: list[Any], run: GraphRun) -> Any:
@@ -145,7 +160,7 @@ def result_of(result: Any, inputs: list[Any], outputs: list[Any], run: GraphRun)
     numbers = lambda values: [run.number(each) for each in values]
     shape, strides, offset = result.view
     dtype = getattr(torch, result.dtype) if result.dtype else base.dtype
-    view = torch.empty(0, dtype=dtype)
+    view = torch.empty(0, dtype=dtype, device=base.device)
     start = base.storage_offset() * base.element_size() // view.element_size()
     view.set_(base.untyped_storage(), start + run.number(offset), numbers(shape), numbers(strides))
     return view.conj() if result.conjugate else view

@@ -29,12 +29,12 @@ from lampwork.ir.program import (
     TorchConstant,
     ViewOfInput,
     launch_instances,
+    step_buffers,
 )
 from lampwork.ir.size import Size, SizeExpr, evaluate
 from lampwork.runtime.launch import recurrent, strided
 from lampwork.runtime.launch.randomness import OPERATORS
 from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed
-from lampwork.schedule.plan import step_buffers
 
 #: What a failed `Check` raises.
 CHECKED = {"IndexError": IndexError, "RuntimeError": RuntimeError, "AssumptionFailed": AssumptionFailed}

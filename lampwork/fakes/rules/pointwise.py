@@ -264,13 +264,6 @@ def compare(x: torch.Tensor, other: torch.Tensor) -> Spec:
     return elementwise((x, other), torch.bool, promoted((x, other)))
 
 
-@rule("igamma", "igammac")
-def incomplete_gamma(x: torch.Tensor, y: torch.Tensor) -> Spec:
-    dtype = promoted((x, y))
-    _refuse_but("f", dtype)
-    return elementwise((x, y), dtype)
-
-
 # Two tensors, or a tensor and a number ------------------------------------------------------------
 
 
@@ -335,7 +328,7 @@ def shift(x: torch.Tensor, y: torch.Tensor | Scalar) -> Spec:
     return elementwise((x, y), dtype)
 
 
-@rule("hypot", "nextafter")
+@rule("hypot", "nextafter", "igamma", "igammac")
 def binary_of_floats(x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     _refuse_but("f", dtype)

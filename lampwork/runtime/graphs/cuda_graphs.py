@@ -36,13 +36,14 @@ from lampwork.ir.program import (
     Program,
     Result,
     ViewOfInput,
+    step_buffers,
 )
+from lampwork.ir.size import span
 from lampwork.ir.source import is_lasting, is_static
 from lampwork.ir.template import CallSetAttribute, TensorValue
 from lampwork.runtime.graphs.cuda_capture import CudaDevice, NotCapturable
 from lampwork.runtime.graphs.result_pool import shares_what_passes
 from lampwork.runtime.launch.host import view_result
-from lampwork.runtime.launch.memory_effects import step_buffers
 
 #: Plain calls before the capture.
 PLAIN_CALLS = 2
@@ -353,7 +354,7 @@ def memory_for_inputs(
         if not device.holds(value):
             raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
         start = value.data_ptr()
-        ranges.append((start, start + _span(value) * value.element_size(), index))
+        ranges.append((start, start + span(value.shape, value.stride()) * value.element_size(), index))
         if index in copied:
             if _overlaps_itself(value):
                 raise NotCapturable(
@@ -458,16 +459,9 @@ def owners_alone(made: Sequence[Any], fresh: Sequence[bool]) -> list[Any]:
     return [alone.get(id(each), each) for each in made]
 
 
-def _span(tensor: torch.Tensor) -> int:
-    """Elements from the tensor's first to its last."""
-    if tensor.numel() == 0:
-        return 0
-    return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) + 1
-
-
 def _end(tensor: torch.Tensor) -> int:
     """Elements from the start of the storage to the tensor's last."""
-    return tensor.storage_offset() + _span(tensor)
+    return tensor.storage_offset() + span(tensor.shape, tensor.stride())
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:

@@ -11,6 +11,7 @@ import torch
 from lampwork import _torch
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import FromBuffer, Program, storages_of_results
+from lampwork.ir.size import span
 from lampwork.runtime.launch.host import view
 
 #: A graph with more results than this that ATen makes by itself has memory of its own: each is copied.
@@ -51,8 +52,8 @@ class Outside:
                 if not isinstance(result, FromBuffer):
                     continue
                 if number is None:
-                    span = _span(result.view.shape, result.view.strides)
-                    self._copies[index] = self._empty((span,), (1,), result.view.dtype)
+                    numel = span(result.view.shape, result.view.strides)
+                    self._copies[index] = self._empty((numel,), (1,), result.view.dtype)
                 elif number not in self.storages:
                     whole = storages[number]
                     self.storages[number] = self._empty(whole.shape, whole.strides, whole.dtype)
@@ -91,8 +92,3 @@ class Outside:
                 memory.copy_(whole)
             # Never through `memory.untyped_storage()`: that Python object would be one more owner.
             found[index] = view(memory, made.dtype, made.shape, made.stride(), made.storage_offset())
-
-
-def _span(shape: Sequence[Any], strides: Sequence[Any]) -> int:
-    """Elements from the first to the last."""
-    return 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))

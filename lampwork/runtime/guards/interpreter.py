@@ -28,6 +28,7 @@ from lampwork.ir.operations import remaining as remaining  # and this
 from lampwork.ir.operations import thread_names as thread_names
 from lampwork.ir.record import record
 from lampwork.ir.reference import PROPERTIES, ClassWith, code_digest, property_digest
+from lampwork.ir.size import span
 from lampwork.ir.source import Source
 from lampwork.runtime.guards.plain_data import same_value, typed
 from lampwork.runtime.guards.rules import step_of
@@ -229,10 +230,7 @@ def extent_bytes(test: TensorIs) -> int | None:
     """Bytes from a tensor's first element to the end of its last; None where its shape is dynamic."""
     if None in test.shape or None in test.strides:
         return None
-    if 0 in test.shape:
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(test.shape, test.strides))  # type: ignore
-    return (last + 1) * ITEM_SIZE_BYTES.get(test.dtype, 16)
+    return span(test.shape, test.strides) * ITEM_SIZE_BYTES.get(test.dtype, 16)
 
 
 def tensor_extent_bytes(tensor: torch.Tensor) -> int:

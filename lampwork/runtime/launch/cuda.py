@@ -19,6 +19,7 @@ import torch
 from lampwork import _torch
 from lampwork.errors import LampworkError
 from lampwork.ir.program import UNALIGNED, DeviceKernel, NativeCode, device_index
+from lampwork.ir.size import span
 from lampwork.runtime.launch.arenas import StreamLeases, given_results, passing
 from lampwork.runtime.launch.native import LoadedCode
 
@@ -176,7 +177,7 @@ def _run_on_copies(run: Callable, lease: Any, stream: int, outside: Sequence[Out
         for place, tensor, written in outside:
             if lease.pointers[place] & 15 and tensor.numel():
                 original = tensor.as_strided(tensor.shape, tensor.stride())
-                whole = original.as_strided((_span(original),), (1,))
+                whole = original.as_strided((span(original.shape, original.stride()),), (1,))
                 copy = torch.empty_like(whole).copy_(whole)
                 copies.append((place, lease.pointers[place], original, copy, written))
     try:
@@ -192,10 +193,6 @@ def _run_on_copies(run: Callable, lease: Any, stream: int, outside: Sequence[Out
                 if written:
                     original.copy_(copy.as_strided(original.shape, original.stride(), 0))
     return answer
-
-
-def _span(tensor: torch.Tensor) -> int:
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
 # What host functions call ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from lampwork.backends import backend_of
+from lampwork.ir.size import span
 
 FILL = 255
 
@@ -33,11 +34,11 @@ def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def made(*args: object, **kwargs: object) -> torch.Tensor:
         tensor = make(*args, **kwargs)
         if tensor.numel():
-            span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+            numel = span(tensor.shape, tensor.stride())
             if backend_of(tensor.device.type).is_host:
-                ctypes.memset(tensor.data_ptr(), FILL, span * tensor.element_size())
+                ctypes.memset(tensor.data_ptr(), FILL, numel * tensor.element_size())
             else:
-                tensor.as_strided((span,), (1,)).view(torch.uint8).fill_(FILL)
+                tensor.as_strided((numel,), (1,)).view(torch.uint8).fill_(FILL)
         return tensor
 
     return made

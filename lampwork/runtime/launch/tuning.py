@@ -20,6 +20,7 @@ from lampwork.ir.alternative import Alternative
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Kernel, Parameter
 from lampwork.ir.program import DeviceKernel, Extern, TensorRef
+from lampwork.ir.size import span
 from lampwork.runtime.launch.cuda import check, driver, load_kernels
 
 DEVICE = "cuda"
@@ -138,7 +139,7 @@ def _filled(numel: int, dtype: str) -> torch.Tensor:
 
 def _operand(value: object) -> Any:
     if isinstance(value, TensorRef):
-        return _filled(_span(value), value.dtype).as_strided(value.shape, value.strides)
+        return _filled(span(value.shape, value.strides), value.dtype).as_strided(value.shape, value.strides)
     return value
 
 
@@ -157,7 +158,7 @@ def _shared_memory(alternatives: Sequence[Alternative]) -> dict[str, torch.Tenso
         for call, result in zip(alternative.calls, alternative.results):
             for ref in (*call.args, *(value for _, value in call.kwargs), result):
                 if isinstance(ref, TensorRef):
-                    need(ref.buffer, ref.offset + _span(ref), ref.dtype)
+                    need(ref.buffer, ref.offset + span(ref.shape, ref.strides), ref.dtype)
     return {name: _filled(numel, dtype) for name, (numel, dtype) in needed.items()}
 
 
@@ -165,10 +166,6 @@ def _view(value: object, memory: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, TensorRef):
         return memory[value.buffer].as_strided(value.shape, value.strides, value.offset)
     return value
-
-
-def _span(ref: TensorRef) -> int:
-    return 1 + sum((extent - 1) * stride for extent, stride in zip(ref.shape, ref.strides))  # type: ignore[return-value]
 
 
 def _repeated(run: Callable[[], object]) -> tuple[torch.cuda.CUDAGraph, int]:

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from lampwork.capture.record.recorder import record
+from lampwork.debug.interpret.graphs import run_functional
 from lampwork.graph.convolutions import sum_bias_gradients
 from lampwork.graph.functionalize import functionalize
-from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.simplify import remove_dead
 from lampwork.ir.region import FunctionalGraph
 
@@ -24,7 +24,7 @@ def taken_apart(function: Any, *inputs: torch.Tensor, **tolerance: float) -> Fun
         functional = sum_bias_gradients(functionalize(record(function, inputs)))
         functional.graph.lint()
         expected = function(*inputs)
-        results = interpret_functional(functional, inputs)
+        results = run_functional(functional, inputs)
     for result, wanted in zip(results, expected, strict=True):
         assert (result.dtype, result.stride()) == (wanted.dtype, wanted.stride())
         torch.testing.assert_close(result, wanted, **tolerance)

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from lampwork.capture.capture import capture
 from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
+from lampwork.debug.interpret.graphs import run_functional
 from lampwork.errors import GraphBreak
 from lampwork.graph.freeze import fold_batch_norms
 from lampwork.graph.functionalize import functionalize
-from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.prepare import prepare
 from lampwork.ir.guard import Equals
 from lampwork.ir.loops import LoopNest
@@ -22,7 +22,6 @@ from lampwork.ir.program import Extern, Lowered
 from lampwork.ir.source import State
 from lampwork.ir.verify import verify_lowered
 from lampwork.lower import lower
-from lampwork.runtime.launch.prepacked import derive
 from tests.cuda_stand_in import cuda_stand_in
 
 CUDA = torch.device("cuda", 0)
@@ -181,7 +180,7 @@ def test_batch_norms_fold_without_packing():
             functional = fold_batch_norms(functionalize(record(call, [image, *inputs])))
             functional.graph.lint()
             assert [recipe[0] for recipe in functional.derived].count("fold_batch_norm_weight") == 2
-            (result,) = interpret_functional(functional, [image, *inputs], derive)
+            (result,) = run_functional(functional, [image, *inputs])
             expected = module(image)
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
         assert result.stride() == expected.stride()

@@ -10,14 +10,13 @@ import torch.nn.functional as F
 
 from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
+from lampwork.debug.interpret.graphs import run_functional
 from lampwork.graph.freeze import fold_batch_norms
 from lampwork.graph.functionalize import functionalize
-from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.layout import order_convolutions
 from lampwork.graph.simplify import embed_literals, remove_dead
 from lampwork.ir.region import FunctionalGraph
 from lampwork.lower import lower
-from lampwork.runtime.launch.prepacked import derive
 
 aten = torch.ops.aten
 X = torch.randn(2, 4, 6, 6)
@@ -34,7 +33,7 @@ def ordered(function: Any, *inputs: torch.Tensor, freeze: bool = False) -> Funct
         functional = order_convolutions(functional, settings, wanted=lambda node: True)
         functional.graph.lint()
         torch.manual_seed(0)
-        results = interpret_functional(functional, [each.clone() for each in inputs], derive)
+        results = run_functional(functional, [each.clone() for each in inputs])
         torch.manual_seed(0)
         expected = function(*inputs)
         for result, wanted in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):

@@ -8,11 +8,10 @@ import torch
 from lampwork import _torch
 from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
+from lampwork.debug.interpret.graphs import run_functional
 from lampwork.graph import convolutions, padding
 from lampwork.graph.functionalize import functionalize
-from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.prepare import prepare
-from lampwork.runtime.launch.prepacked import derive
 from tests.cuda_stand_in import cuda_stand_in
 
 X = torch.randn(2, 3, 16, dtype=torch.bfloat16)
@@ -36,7 +35,7 @@ def test_padded_products_compute_the_same(monkeypatch, freeze, bias):
         products = [n for n in padded.graph.nodes if str(n.target) in ("aten.mm.default", "aten.addmm.default")]
         assert [tuple(n.meta["val"].shape) for n in products] == [(6, 16)]
         assert [recipe[0] for recipe in padded.derived] == ["pad_rows"] * (len(inputs) - 1 if freeze else 0)
-        (result,) = interpret_functional(padded, inputs, derive)
+        (result,) = run_functional(padded, inputs)
         expected = call(*inputs)
     torch.testing.assert_close(result, expected)
     assert result.stride() == expected.stride()
@@ -58,7 +57,7 @@ def test_derivatives_of_odd_products_share_a_wide_factor(monkeypatch, dtype):
         assert shapes == [(24, 16), (16, 16), (16, 16)]
         pads = [n for n in padded.graph.nodes if n.target is torch.ops.aten.constant_pad_nd.default]
         assert sorted(tuple(n.meta["val"].shape) for n in pads) == [(16, 16), (24, 16)]
-        for result, expected in zip(interpret_functional(padded, inputs), call(*inputs)):
+        for result, expected in zip(run_functional(padded, inputs), call(*inputs)):
             torch.testing.assert_close(result, expected)
             assert result.stride() == expected.stride()
 
@@ -94,7 +93,7 @@ def test_biases_of_convolutions_are_added_apart(monkeypatch):
             apart = convolutions.split_biases(functionalize(record(torch.nn.functional.conv2d, inputs)))
             (node,) = [n for n in apart.graph.nodes if n.target is torch.ops.aten.convolution.default]
             assert node.args[2] is None
-            (result,) = interpret_functional(apart, inputs)
+            (result,) = run_functional(apart, inputs)
             expected = torch.nn.functional.conv2d(*inputs)
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
         assert result.stride() == expected.stride()

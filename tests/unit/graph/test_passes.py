@@ -12,7 +12,7 @@ import torch
 
 from lampwork.capture.record.recorder import record
 from lampwork.config import Settings
-from lampwork.graph.interpret import interpret_functional
+from lampwork.debug.interpret.graphs import run_functional
 from lampwork.graph.prepare import prepare
 
 
@@ -32,7 +32,7 @@ def check(program, make):
         inputs, eager_inputs = make(), make()
         expected = program(*eager_inputs)
     expected = expected if isinstance(expected, tuple) else (expected,)
-    found = interpret_functional(functional, inputs)
+    found = run_functional(functional, inputs)
     for got, want in zip([*found, *inputs], [*expected, *eager_inputs], strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True, check_stride=True)
     assert sharing([*found, *inputs]) == sharing([*expected, *eager_inputs])

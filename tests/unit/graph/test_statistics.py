@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import group_norm
 
 from lampwork.capture.record.recorder import record
+from lampwork.debug.interpret.graphs import run_functional
 from lampwork.graph.functionalize import functionalize
-from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.simplify import remove_dead
 from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
 
@@ -23,7 +23,7 @@ def test_the_parts_compute_the_same(dtype, dim):
         functional = decompose_log_softmaxes(functionalize(record(lambda x: x.log_softmax(dim), [x])))
         functional.graph.lint()
         assert torch.ops.aten._log_softmax.default not in {node.target for node in functional.graph.nodes}
-        (result,) = interpret_functional(functional, [x])
+        (result,) = run_functional(functional, [x])
     torch.testing.assert_close(result, x.log_softmax(dim), equal_nan=True)
 
 
@@ -49,6 +49,6 @@ def test_a_group_norm_is_computed_from_its_statistics(dtype, memory_format):
             norms = [node for node in functional.graph.nodes if node.target is torch.ops.aten.native_group_norm.default]
             is_whole = any(user.args[1] == 0 for node in norms for user in node.users)
             assert is_whole == (dtype == torch.bfloat16 and not operands)  # statistics of half precision
-            (result,) = interpret_functional(functional, [x, *operands])
+            (result,) = run_functional(functional, [x, *operands])
         assert result.stride() == expected.stride() and result.dtype == expected.dtype
         torch.testing.assert_close(result, expected, equal_nan=True)

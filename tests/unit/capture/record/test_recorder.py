@@ -16,7 +16,7 @@ from lampwork.capture.record.fake import (
     shares_storage,
 )
 from lampwork.capture.record.recorder import Recorder, record
-from lampwork.graph.interpret import interpret
+from lampwork.debug.interpret.graphs import run_recorded
 from lampwork.ir.loops import Location
 
 aten = torch.ops.aten
@@ -167,7 +167,7 @@ def test_inputs_that_share_a_storage():
 def test_literals_are_fresh_on_every_run():
     region = record(lambda x: torch.tensor([1.0, 2.0]).add_(x), [torch.ones(2)])
     for _ in range(2):
-        assert interpret(region.graph, [torch.ones(2)])[0].tolist() == [2.0, 3.0]
+        assert run_recorded(region.graph, [torch.ones(2)])[0].tolist() == [2.0, 3.0]
 
 
 def test_literals_know_their_value_until_written():
@@ -187,7 +187,7 @@ def test_literals_know_their_value_until_written():
 def test_metadata_changes_in_place_become_views():
     region = record(lambda x: x.clone().t_().unsqueeze_(0), [torch.ones(2, 3)])
     assert aten.t.default in targets(region) and aten.unsqueeze.default in targets(region)
-    (result,) = interpret(region.graph, [torch.ones(2, 3)])
+    (result,) = run_recorded(region.graph, [torch.ones(2, 3)])
     assert result.shape == (1, 3, 2)
 
 
