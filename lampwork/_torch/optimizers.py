@@ -31,15 +31,15 @@ class InitialStates:
     """States of optimizers, made for one call before its program runs; `undo` takes them back where it does not."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[torch.optim.Optimizer, list[tuple[torch.Tensor, bool]], object]] = []
+        self._made: list[tuple[torch.optim.Optimizer, list[tuple[torch.Tensor, bool]], Any]] = []
 
     @property
-    def notes(self) -> tuple[object, ...]:
+    def notes(self) -> tuple[Any, ...]:
         """What was noted of all that was made."""
         return tuple([note for _, _, note in self._made])
 
     def make(
-        self, optimizer: torch.optim.Optimizer, group: dict[str, object], params: Sequence[torch.Tensor], note: object
+        self, optimizer: torch.optim.Optimizer, group: dict[str, object], params: Sequence[torch.Tensor], note: Any
     ) -> bool:
         """Gives `params`, which have none, the state that a step of the optimizer begins with. False where it makes
         none or refuses, and nothing has changed. A parameter without a gradient is lent one of its kind meanwhile."""

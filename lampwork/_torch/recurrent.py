@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch._ops import OpOverload
 
 from lampwork._torch.modes import with_autograd, without_modes
 
@@ -134,7 +135,7 @@ def _gradients(
 
 
 @functools.cache
-def recurrent_operators() -> tuple[object, object]:
+def recurrent_operators() -> tuple[OpOverload, OpOverload]:
     """`lampwork::recurrent_layer` and its derivative."""
     from lampwork._torch.library import overload
 

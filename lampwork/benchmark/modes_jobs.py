@@ -179,8 +179,11 @@ def own_errors(eager: object, reference: object) -> list[float]:
     """For each tensor of eager's outputs, the root mean square of its own error; empty without a reference."""
     if reference is None:
         return []
-    pairs = zip(verify.leaves(eager), verify.leaves(reference))
-    return [verify.rmse(ours, exact) for (_, ours), (_, exact) in pairs if isinstance(ours, torch.Tensor)]
+    return [
+        verify.rmse(ours, exact)
+        for (_, ours), (_, exact) in zip(verify.leaves(eager), verify.leaves(reference))
+        if isinstance(ours, torch.Tensor) and isinstance(exact, torch.Tensor)
+    ]
 
 
 def keep_outputs(function: Callable, inputs: list[tuple], kwargs: dict, eager: list, noise: list[float]) -> dict:

@@ -28,7 +28,7 @@ from lampwork.ir.program import (
     TorchConstant,
     ViewOfInput,
 )
-from lampwork.ir.size import Size, SizeExpr, mul, symbols
+from lampwork.ir.size import Size, SizeExpr, mul, span, symbols
 
 
 def is_static(ref: TensorRef) -> bool:
@@ -227,10 +227,13 @@ def is_whole(ref: TensorRef, buffer: Buffer) -> bool:
 
 def is_inside(ref: TensorRef, buffer: Buffer) -> bool:
     """Whether a view of known sizes lies inside of its buffer."""
-    end = ref.offset + storage_numel(ref)  # type: ignore[arg-type]
+    if 0 in ref.shape:
+        return True
     size_bytes = mul(storage_numel(buffer), ITEM_SIZE_BYTES[buffer.dtype])
-    within = isinstance(size_bytes, int) and end * ITEM_SIZE_BYTES[ref.dtype] <= size_bytes  # type: ignore[operator]
-    return 0 in ref.shape or within and ref.offset >= 0  # type: ignore[operator]
+    if not isinstance(ref.offset, int) or not isinstance(size_bytes, int):
+        return False
+    end_bytes = (ref.offset + span(ref.shape, ref.strides)) * ITEM_SIZE_BYTES[ref.dtype]
+    return ref.offset >= 0 and end_bytes <= size_bytes
 
 
 def dims(values: Sequence[Size]) -> str:

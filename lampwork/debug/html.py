@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import Any
 
 from lampwork.debug import text
 from lampwork.debug.diagnostics import KINDS
+from lampwork.debug.facts import Facts
 from lampwork.debug.markup import document, folded, heading, table, words
 from lampwork.debug.markup import facts as boxes
 
 
-def page(facts: Mapping[str, Any], code: Mapping[str, str]) -> str:
+def page(facts: Facts, code: Mapping[str, str]) -> str:
     """The whole page. `code`: texts by section name, folded away at the end."""
     name = escape(facts["name"])
     body = [f"<h1>{name}</h1>", f"<p>{escape(text.summary(dict(facts)).splitlines()[0])}</p>", _numbers(facts)]
@@ -36,7 +36,7 @@ def page(facts: Mapping[str, Any], code: Mapping[str, str]) -> str:
     return document(facts["name"], body)
 
 
-def _numbers(facts: Mapping[str, Any]) -> str:
+def _numbers(facts: Facts) -> str:
     graphs = [each for each in facts["graphs"] if not each["runs_eagerly"]]
     shown = {
         "graphs": str(len(graphs)),
@@ -51,7 +51,7 @@ def _numbers(facts: Mapping[str, Any]) -> str:
     return boxes(shown)
 
 
-def _issue(each: Mapping[str, Any]) -> str:
+def _issue(each: Facts) -> str:
     parts = [_place(each), f"<p>{escape(each['reason'])} {_id(each)}</p>"]
     if each["remedy"]:
         parts.append(f"<p>What to do: {words(each['remedy'])}</p>")
@@ -61,7 +61,7 @@ def _issue(each: Mapping[str, Any]) -> str:
     return f'<div class="issue">{"".join(parts)}</div>'
 
 
-def _fusion(each: Mapping[str, Any]) -> str:
+def _fusion(each: Facts) -> str:
     title = f"<p><b>{escape(each['producer']['op'])} → {escape(each['consumer']['op'])}</b> {_id(each)}</p>"
     times = f", {each['count']} times" if each["count"] > 1 else ""
     cost = f"{text.size(each['bytes'])} through memory{times}, about {text.milliseconds(each['ms'])}"
@@ -70,18 +70,18 @@ def _fusion(each: Mapping[str, Any]) -> str:
     return f'<div class="issue">{"".join(parts)}</div>'
 
 
-def _place(each: Mapping[str, Any]) -> str:
+def _place(each: Facts) -> str:
     if not each["file"]:
         return ""
     line = f'<pre class="line">{escape(each["source"])}</pre>' if each["source"] else ""
     return f'<div class="place">{escape(each["file"])}:{each["line"]}</div>{line}'
 
 
-def _id(each: Mapping[str, Any]) -> str:
+def _id(each: Facts) -> str:
     return f'<span class="id" title="{escape(each["page"])}">{escape(each["id"])}</span>'
 
 
-def _kernels(kernels: list[dict[str, Any]]) -> str:
+def _kernels(kernels: list[Facts]) -> str:
     rows = [
         [
             f"<code>{escape(each['name'])}</code>",
@@ -108,7 +108,7 @@ def _short(file: str) -> str:
     return "/".join(file.rsplit("/", 2)[-2:])
 
 
-def _guards(groups: list[dict[str, Any]]) -> str:
+def _guards(groups: list[Facts]) -> str:
     if not groups:
         return ""
     parts = [heading("Guards", sum(len(group["guards"]) for group in groups))]

@@ -118,11 +118,13 @@ class _Run:
 
     def extern(self, item: Extern) -> None:
         if item.out_variant in OPERATORS:
-            out = self.allocate(item.outputs[0])  # type: ignore[arg-type]  # they write to one
-            self.tensors[item.outputs[0]] = OPERATORS[item.out_variant](*[self.argument(v) for v in item.args], out=out)  # type: ignore
+            (name,) = item.outputs  # they write to one
+            assert item.out_variant is not None and name is not None
+            out = self.allocate(name)
+            self.tensors[name] = OPERATORS[item.out_variant](*[self.argument(v) for v in item.args], out=out)
             return
-        namespace, _, name = item.op.partition("::")
-        packet, _, overload = name.partition(".")
+        namespace, _, packet_name = item.op.partition("::")
+        packet, _, overload = packet_name.partition(".")
         op = RECURRENT.get(item.op) or getattr(getattr(getattr(torch.ops, namespace), packet), overload)
         results = op(*[self.argument(v) for v in item.args], **{k: self.argument(v) for k, v in item.kwargs})
         if not isinstance(results, (tuple, list)):

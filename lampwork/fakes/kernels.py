@@ -76,7 +76,7 @@ class _TooLarge(Exception):
     """The call would compute more than an answer is worth, or nobody knows its sizes yet."""
 
 
-def checked(op: object, args: tuple, kwargs: dict, answer: Callable[[], object]) -> Any:
+def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], object]) -> Any:
     """What `answer()`, the rule of `op`, gives, with what the kernel knows better: fakes, or eager's error."""
     if not _may_ask(op):
         return answer()
@@ -161,7 +161,7 @@ def _is_elementwise(op: Any) -> bool:
     return torch.Tag.pointwise in op.tags or op._schema.name in _ELEMENTWISE
 
 
-def _ask(op: object, args: tuple, kwargs: dict, result: object) -> Any:
+def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
     """Fakes that the kernel's results describe, where they differ from `result`; None: nothing is to be said against
     it. Raises what the kernel raises whatever tensors hold."""
     exact = True

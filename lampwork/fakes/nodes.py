@@ -257,13 +257,14 @@ class SizeNode(_Node):
 class TruthNode(_Node):
     """A truth value: one comparison of sizes, or several joined.
 
-    `parts`: (left, relation, right), ("and" | "or", node, node), or empty for the constant `value`.
+    `parts`: (left, relation, right), ("and" | "or", node, node), or empty for the constant `value`, which asks no
+    `sizes`.
     """
 
     __slots__ = ("parts", "sizes", "value")
 
-    def __init__(self, sizes: SymbolicSizes, parts: tuple, value: bool | None = None) -> None:
-        self.sizes = sizes
+    def __init__(self, sizes: SymbolicSizes | None, parts: tuple, value: bool | None = None) -> None:
+        self.sizes: Any = sizes
         self.parts = parts
         self.value = value
 
@@ -462,4 +463,4 @@ class FloatNode(_Node):
 
 def _truth(value: bool) -> TruthNode:
     """A constant, which asks no sizes."""
-    return TruthNode(None, (), value)  # type: ignore[arg-type]
+    return TruthNode(None, (), value)

@@ -63,7 +63,7 @@ class NumberNode(_Node):
     float_truediv = truediv
 
     def _is(self, op: Any, other: NumberNode) -> TruthNode:
-        return TruthNode(None, (), bool(op(self.number, other.number)))  # type: ignore[arg-type]
+        return TruthNode(None, (), bool(op(self.number, other.number)))
 
     def eq(self, other: NumberNode) -> TruthNode:
         return self._is(operator.eq, other)

@@ -179,7 +179,8 @@ class Functionalizer:
         if view.operator is aten.as_strided.default:  # kept relative to the root's first element
             args = (args[0], args[1], args[2] + parent.meta["val"].storage_offset())
         like = view.like
-        if parent.meta["val"] is view.parent.fake and like is not None and isinstance(like.meta["val"], Fake):  # type: ignore[union-attr]
+        is_same = view.parent is not None and parent.meta["val"] is view.parent.fake
+        if is_same and like is not None and isinstance(like.meta["val"], Fake):
             return place(self.graph, view.operator, (parent, *args), kwargs, view.fake, like)
         return emit(self.graph, view.operator, (parent, *args), kwargs, like or self.node)
 

@@ -53,12 +53,18 @@ class View:
 
     __slots__ = ("args", "fake", "generation", "kwargs", "like", "memory", "node", "operator", "parent")
 
-    def __init__(self, memory: Memory, fake: Fake, parent: View | None = None, operator: object = None, args: tuple = (),
-                 kwargs: dict | None = None, like: Node | None = None) -> None:  # fmt: skip
+    def __init__(self, memory: Memory, fake: Fake, parent: View | None = None, operator: object = None,
+                 args: tuple = (), kwargs: dict | None = None, like: Node | None = None) -> None:  # fmt: skip
         self.memory, self.fake, self.parent = memory, fake, parent
         self.operator, self.args, self.kwargs, self.like = operator, args, kwargs or {}, like
         self.node: Node | None = None
         self.generation = -1
+
+    @property
+    def whole(self) -> Fake:
+        """What it is a view of."""
+        assert self.parent is not None
+        return self.parent.fake
 
 
 def is_contiguous(fake: Any) -> bool:
@@ -196,7 +202,7 @@ STRETCHES = frozenset({aten.expand.default, aten.as_strided.default, aten.unfold
 
 
 def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
-    shape = list(view.parent.fake.size())  # type: ignore[union-attr]
+    shape = list(view.whole.size())
     try:
         return run.emit(aten.view.default, new, shape)
     except RuntimeError:
@@ -223,7 +229,7 @@ INVERSES: dict[object, Callable[[Functionalizer, View, Node], Node]] = {
     aten.t.default: lambda run, view, new: run.emit(aten.t.default, new),
     aten.transpose.int: lambda run, view, new: run.emit(aten.transpose.int, new, *view.args),
     aten.permute.default: _unpermuted,
-    aten.view.dtype: lambda run, view, new: run.emit(aten.view.dtype, new, view.parent.fake.dtype),  # type: ignore[union-attr]
+    aten.view.dtype: lambda run, view, new: run.emit(aten.view.dtype, new, view.whole.dtype),
     aten.view_as_real.default: lambda run, view, new: run.emit(aten.view_as_complex.default, new),
     aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
     aten._conj.default: lambda run, view, new: run.emit(aten._conj_physical.default, new),

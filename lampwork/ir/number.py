@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from weakref import WeakValueDictionary
 
 from lampwork.ir.number_operations import KINDS, OPERATIONS, RELATIONS
@@ -34,9 +34,11 @@ class NumberExpr:
     """Base of all expressions. Immutable and hashable."""
 
     __dict__: dict[str, Any]
+    #: Of its class, which is a record.
+    _names: ClassVar[tuple[str, ...]]
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: self.__dict__[name] for name in self._names}  # type: ignore[attr-defined]
+        return {name: self.__dict__[name] for name in self._names}
 
     @property
     def kind(self) -> str | None:

@@ -56,7 +56,7 @@ class NumberOperation:
     __slots__ = ("name", "function", "python", "kind", "raises", "in_graph", "inplace")
 
     def __init__(
-        self, name: str, function: Callable[..., object], python: str, kind: Callable[..., str | None], raises: str,
+        self, name: str, function: Callable[..., Any], python: str, kind: Callable[..., str | None], raises: str,
         in_graph: str = "", inplace: Callable[..., object] | None = None,
     ) -> None:  # fmt: skip
         self.name, self.function, self.python, self.kind = name, function, python, kind

@@ -59,6 +59,9 @@ class Extern:
     draws: bool = False
 
 
+CheckError = Literal["IndexError", "RuntimeError", "AssumptionFailed"]
+
+
 @record
 class Check:
     """The host raises `error(message)` if element 0 of the bool buffer `buffer` is true.
@@ -70,7 +73,7 @@ class Check:
 
     buffer: str
     message: str
-    error: Literal["IndexError", "RuntimeError", "AssumptionFailed"] = "IndexError"
+    error: CheckError = "IndexError"
     origin: Origin = Origin("", "")
 
 

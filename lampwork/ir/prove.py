@@ -340,7 +340,7 @@ class Prover:
 
     def _by_cases(self, value: SizeExpr, facts: int) -> bool:
         """A minimum is its left side, which is no more than the right then, or the other way about."""
-        part = _first(value, (Min, Max))
+        part = _first_limit(value)
         if part is None:
             return False
         more = add(part.right, mul(part.left, -1))
@@ -446,9 +446,9 @@ def _is_large(value: Size) -> bool:
     return next(islice(_parts(value), _MOST_PARTS, None), None) is not None
 
 
-def _first(value: Size, kinds: tuple[type, ...]) -> Min | Max | None:
-    """The first part of one of these kinds, wherever it is."""
-    return next((part for part in _parts(value) if isinstance(part, kinds)), None)  # type: ignore[return-value]
+def _first_limit(value: Size) -> Min | Max | None:
+    """The first minimum or maximum in it, wherever it is."""
+    return next((part for part in _parts(value) if isinstance(part, (Min, Max))), None)
 
 
 def _collected(value: SizeExpr, kinds: tuple[type, ...]) -> list[tuple[Size, Any]]:

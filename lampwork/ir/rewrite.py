@@ -56,7 +56,8 @@ def _once(value: Size, names: Mapping[str, Size], parts: Mapping[SizeExpr, Size]
     if isinstance(value, Product):
         new = product(_once(factor, names, parts) for factor in value.factors)
         return _part_of_product(new, parts)
-    left, right = (value.left, value.right) if isinstance(value, (Min, Max)) else (value.value, value.divisor)  # type: ignore[attr-defined]
+    assert isinstance(value, (Min, Max, FloorDiv, Mod))
+    left, right = (value.left, value.right) if isinstance(value, (Min, Max)) else (value.value, value.divisor)
     left, right = _once(left, names, parts), _once(right, names, parts)
     if isinstance(value, FloorDiv):
         new = floordiv(left, right)

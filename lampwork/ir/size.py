@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
+from typing import ClassVar
 
 INFINITY = 1 << 62
 
@@ -53,8 +54,10 @@ class SizeExpr:
         shown = part(self)
         return shown[1:-1] if isinstance(self, (Sum, FloorDiv, Mod)) else shown
 
+    __dataclass_fields__: ClassVar[dict[str, object]]
+
     def __getstate__(self) -> dict[str, object]:
-        return {name: self.__dict__[name] for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
     def __add__(self, other: Size) -> Size:
         return add(self, other)
@@ -89,7 +92,7 @@ def _hash(self: SizeExpr) -> int:
     kept = self.__dict__
     found = kept.get("_hash")
     if found is None:
-        found = kept["_hash"] = hash(tuple([kept[name] for name in self.__dataclass_fields__]))  # type: ignore[attr-defined]
+        found = kept["_hash"] = hash(tuple([kept[name] for name in self.__dataclass_fields__]))
     return found
 
 
@@ -494,7 +497,9 @@ def divided(value: Size, factor: Size) -> Size:
     constant, terms = _terms(factor)
     number = constant if not terms else terms[0][0]
     if terms:
-        value = _divide_by_expression(value, terms[0][1])  # type: ignore[assignment]
+        quotient = _divide_by_expression(value, terms[0][1])
+        assert quotient is not None, f"{factor} is no factor of {value}"
+        value = quotient
     constant, terms = _terms(value)
     return _from_terms(constant // number, {atom: k // number for k, atom in terms})
 

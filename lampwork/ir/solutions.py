@@ -127,14 +127,15 @@ def growth(value: Size, name: str) -> tuple[int, int] | None:
     if isinstance(value, Symbol):
         return 1, int(value.name == name)
     if isinstance(value, (FloorDiv, Mod)):
-        inner = growth(value.value, name) if isinstance(value.divisor, int) else None
-        if inner is None:
+        divisor = value.divisor
+        inner = growth(value.value, name) if isinstance(divisor, int) else None
+        if inner is None or not isinstance(divisor, int):
             return None
         period, step = inner
-        times = value.divisor // gcd(value.divisor, step)  # type: ignore[arg-type,operator]
+        times = divisor // gcd(divisor, step)
         if period * times > LONGEST_PERIOD:
             return None
-        return period * times, step * times // value.divisor if isinstance(value, FloorDiv) else 0  # type: ignore[operator]
+        return period * times, step * times // divisor if isinstance(value, FloorDiv) else 0
     if isinstance(value, Sum):
         parts = []
         period = 1

@@ -73,7 +73,9 @@ def test(op: str, a: Expr) -> Expr:
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     if op == "and" and a.dtype == "bool":
-        return both(a, b)  # type: ignore[return-value]
+        joined = both(a, b)
+        assert joined is not None
+        return joined
     return Compute(op, (a, b), a.dtype)
 
 
@@ -106,9 +108,9 @@ def as_index(value: Size) -> Expr:
 
 def _index_arithmetic(function: Callable, a: Expr, b: Expr) -> Expr | None:
     """`function` of two int64 operands that are literals or index arithmetic, where no overflow is possible."""
-    if a.dtype != "int64" or type(a) not in (Index, Constant) or type(b) not in (Index, Constant):
+    if a.dtype != "int64" or not isinstance(a, (Index, Constant)) or not isinstance(b, (Index, Constant)):
         return None
-    result = function(a.value, b.value)  # type: ignore[union-attr]
+    result = function(a.value, b.value)
     low, high = size.bounds(result)
     if low < -(1 << 61) or high > 1 << 61:
         return None

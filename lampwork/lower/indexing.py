@@ -13,6 +13,7 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Constant, Expr, Index
+from lampwork.ir.program import CheckError
 from lampwork.ir.size import Size, Symbol, add, bounds, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
@@ -26,7 +27,7 @@ Position = Callable[[IndexTuple], Expr]
 
 
 def checked_position(
-    lowering: Lowering, index: TensorValue, extent: Size, wrap: bool, message: str, error: str = "IndexError"
+    lowering: Lowering, index: TensorValue, extent: Size, wrap: bool, message: str, error: CheckError = "IndexError"
 ) -> Position:
     """`point -> index[point]` as an int64 in [0, extent), with a check where it cannot be proven.
 

@@ -236,12 +236,12 @@ class Lowering(Nests):
         is_elsewhere = self.is_elsewhere(value, args, kwargs)
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
-        has_rule = what.rule is not None and not are_refused(what.name, args)
+        rule = None if are_refused(what.name, args) else what.rule
         is_native = not is_elsewhere and (what.is_placed or self.is_native(args, what.is_copy))
-        if has_rule and (what.is_view or is_native):
+        if rule is not None and (what.is_view or is_native):
             items, buffers = len(self.items), len(self.buffers)
             try:
-                result = what.rule(self, *args, **kwargs)  # type: ignore[misc]
+                result = rule(self, *args, **kwargs)
             except CannotLoad:
                 result = NotImplemented
             except (TypeError, ValueError):
@@ -289,12 +289,11 @@ class Lowering(Nests):
     def nothing(self) -> Any:
         """The results of an operator that `computes_nothing`."""
         if type(self.out) is TensorMeta:
-            dtype = self.out.dtype  # `out` is the next operator's when the result is computed
-            return self.compute(self.out, lambda index: ex.constant(0, dtype))
-        return tuple(
-            self.compute(meta, lambda index, meta=meta: ex.constant(0, meta.dtype), str(position))  # type: ignore[misc]
-            for position, meta in enumerate(self.out)
-        )
+            return self._zeros(self.out, "")
+        return tuple(self._zeros(meta, str(position)) for position, meta in enumerate(self.out))
+
+    def _zeros(self, meta: TensorMeta, part: str) -> TensorValue:
+        return self.compute(meta, lambda index: ex.constant(0, meta.dtype), part)
 
     def is_native(self, args: tuple, copies: bool) -> bool:
         """Whether kernels know the element types of all arguments and results; `copies`: and do nothing but convert."""

@@ -30,7 +30,7 @@ from lampwork.ir.loops import (
     Reduction,
     Store,
 )
-from lampwork.ir.program import Check, Extern, TensorRef
+from lampwork.ir.program import Check, CheckError, Extern, TensorRef
 from lampwork.ir.size import Size, SizeExpr
 from lampwork.lower import expressions as ex
 from lampwork.lower.values import (
@@ -280,7 +280,7 @@ class Nests:
         shape: tuple[Size, ...],
         failed: Callable[[IndexTuple], Expr],
         message: str,
-        error: str,
+        error: CheckError,
         in_kernels: bool = True,
     ) -> Checked:
         """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`.
@@ -295,7 +295,7 @@ class Nests:
                 return _as_it_is
             return lambda value, index: Compute("asserted", (value, ex.unary("not", failed(index))), value.dtype)
         flag = self.reduce("any", shape, range(len(shape)), failed, "bool", "check")
-        self.items.append(Check(flag.ref.buffer, message, error, self.origin))  # type: ignore[arg-type]
+        self.items.append(Check(flag.ref.buffer, message, error, self.origin))
         return _as_it_is
 
     def copy_of(self, value: TensorValue, meta: TensorMeta, part: str = "copy") -> TensorValue:

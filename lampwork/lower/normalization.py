@@ -348,22 +348,21 @@ def _normalized_by(
     accumulator = mean.dtype
     channels = mean.shape
 
-    def channel(value: TensorValue | None, index: IndexTuple) -> Expr | None:
-        return ex.cast(value.load(index), accumulator) if value is not None else None
+    def channel(value: TensorValue, index: IndexTuple) -> Expr:
+        return ex.cast(value.load(index), accumulator)
 
     scale = rstd
     if weight is not None:
         scale = lowering.compute_fresh(
             channels,
             accumulator,
-            lambda i: ex.mul(rstd.load(i), channel(weight, i)),  # type: ignore[arg-type]
+            lambda i: ex.mul(rstd.load(i), channel(weight, i)),
             "scale",
         )
 
     def shift_body(index: IndexTuple) -> Expr:
         product_ = ex.mul(mean.load(index), scale.load(index))
-        offset = channel(bias, index)
-        return ex.sub(offset if offset is not None else ex.like(0, product_), product_)
+        return ex.sub(channel(bias, index) if bias is not None else ex.like(0, product_), product_)
 
     shift = lowering.compute_fresh(channels, accumulator, shift_body, "shift")
 

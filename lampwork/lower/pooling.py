@@ -358,13 +358,12 @@ def _upsample_linear(
 
     def flat(index: IndexTuple) -> Expr:
         """One sum, of neighbours by products of weights."""
-        total: Expr | None = None
+        terms = []
         for corner in range(1 << spatial):
             far = [corner >> k & 1 for k in range(spatial)]
             factor = functools.reduce(ex.mul, [share(index, k, far[k]) for k in range(spatial)])
-            value = ex.mul(factor, neighbour(index, far))
-            total = value if total is None else ex.add(total, value)
-        return total  # type: ignore[return-value]
+            terms.append(ex.mul(factor, neighbour(index, far)))
+        return functools.reduce(ex.add, terms)
 
     # A product with a weight of 0 is a zero, whose sign tells the two orders from each other.
     # Eager's kernels nest volumes; images on a GPU, and on a CPU large ones, but for many channels that lie innermost.

@@ -516,11 +516,12 @@ def _ahead_of_the_last(lowering: Lowering, self: TensorValue, dims: tuple[int, .
     places = list(itertools.product(*(range(size) for size in sizes)))[:-1]
 
     def ahead(index: IndexTuple) -> Expr:
-        total = nothing = ex.constant(0, dtype)
+        nothing = ex.constant(0, dtype)
+        total: Expr = nothing
         for place in places:
             kept, chosen = iter(index), dict(zip(dims, place))
             point = tuple([chosen[k] if k in chosen else next(kept) for k in range(len(self.shape))])
-            total = ex.add(total, ex.mul(ex.cast(self.load(point), dtype), nothing))  # type: ignore[assignment]
+            total = ex.add(total, ex.mul(ex.cast(self.load(point), dtype), nothing))
         return total
 
     return ahead

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lampwork.ir.loops import Expr, LoopNest, Store
+from lampwork.ir.program import CheckError
 from lampwork.ir.size import Size, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.indexing import AdvancedIndex, checked_position, clamped, fresh_symbol, integer_indices
@@ -122,7 +123,14 @@ def _scatter_add(lowering: Lowering, self: TensorValue, dim: int, index: TensorV
 
 
 def _along(
-    lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, shape: tuple, value: Any, mode: str, error: str
+    lowering: Lowering,
+    self: TensorValue,
+    dim: int,
+    index: TensorValue,
+    shape: tuple,
+    value: Any,
+    mode: str,
+    error: CheckError,
 ) -> Any:
     """Rows of dimension `dim` named by a one-dimensional index."""
     if mode == "add" and not _may_add(self.dtype):

@@ -129,11 +129,10 @@ def is_closed(value: Expr) -> bool:
     stack = [value]
     while stack:
         here = stack.pop()
-        kind = type(here)
         budget -= 1
-        if kind is Compute:
-            stack.extend(here.args)  # type: ignore[union-attr]
-        elif kind is not Constant and kind is not Index:
+        if type(here) is Compute:
+            stack.extend(here.args)
+        elif not isinstance(here, (Constant, Index)):
             return False
         if budget < 0:
             return False

@@ -7,6 +7,7 @@ Such a nest is inlined into what adds it to other gradients.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from lampwork.ir.loops import Compute, Constant, Expr
@@ -106,13 +107,12 @@ def _unfold(
         position = index[dim]
         last = minimum(floordiv(position, step), add(windows, -1))
         # Eager adds windows that overlap to zeros: of -0 alone the sum is 0.
-        total: Expr | None = ex.constant(0, grad_in.dtype) if count > 1 else None
+        terms: list[Expr] = [ex.constant(0, grad_in.dtype)] if count > 1 else []
         for back in range(count):
             window = add(last, -back)
             inner = add(position, mul(window, -step))
             mask = ex.both(ex.at_least(window, 0), ex.below(inner, size))
-            value = _among_zeros(grad_in, mask, (*index[:dim], window, *index[dim + 1 :], inner))
-            total = value if total is None else ex.add(total, value)
-        return total  # type: ignore[return-value]
+            terms.append(_among_zeros(grad_in, mask, (*index[:dim], window, *index[dim + 1 :], inner)))
+        return functools.reduce(ex.add, terms)
 
     return lowering.compute(lowering.out, body)

@@ -675,8 +675,7 @@ def wrap(compiled: CompiledFunction, inlined_by_peer: bool = True) -> Callable:
         pass
     if not hasattr(original, "__name__"):
         lampwork_compiled.__name__ = lampwork_compiled.__qualname__ = compiled.name
-    lampwork_compiled.__wrapped__ = original  # type: ignore[attr-defined]
-    lampwork_compiled.__lampwork__ = compiled  # type: ignore[attr-defined]
+    lampwork_compiled.__dict__.update(__wrapped__=original, __lampwork__=compiled)
     compiled.wrapper_code = lampwork_compiled.__code__
     if inlined_by_peer:
         _torch.note_original(lampwork_compiled, original)

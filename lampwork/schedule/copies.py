@@ -97,7 +97,8 @@ def written_out(lowered: Lowered, wanted: set[int]) -> Lowered:
 
 def _renamed(item: Item, names: Rename) -> Item:
     if isinstance(item, LoopNest):
-        store, memo = item.store, {}  # type: ignore[var-annotated]
+        store = item.store
+        memo: dict = {}
         indirect = tuple([(name, _expr(value, names, memo)) for name, value in store.indirect])
         store = replace(store, buffer=names(store.buffer), value=_expr(store.value, names, memo), indirect=indirect)
         return replace(item, store=store)

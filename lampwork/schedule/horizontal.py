@@ -279,14 +279,15 @@ def _layout(buffer: Buffer) -> tuple[tuple[Size, Size], ...]:
 def _dense_numel(buffer: Buffer) -> int:
     """Elements of a buffer without gaps, in whatever order of dimensions; 0 for any other."""
     numel = 1
-    layout = _layout(buffer)
-    for extent, stride in layout:
+    layout = []
+    for extent, stride in _layout(buffer):
         if not isinstance(extent, int) or not isinstance(stride, int):
             return 0
-    for extent, stride in sorted(layout, key=lambda part: part[1]):  # type: ignore[arg-type, return-value]
+        layout.append((extent, stride))
+    for extent, stride in sorted(layout, key=lambda part: part[1]):
         if stride != numel:
             return 0
-        numel *= extent  # type: ignore[assignment]
+        numel *= extent
     return numel
 
 

@@ -139,11 +139,11 @@ class Arm:
             with self._around():
                 yield
         finally:
-            for (module, _), forward in zip(self._forwards, before):
-                if forward is None:
+            for (module, _), own in zip(self._forwards, before):
+                if own is None:
                     del module.forward
                 else:
-                    module.forward = forward
+                    module.forward = own
 
     def call(self) -> Any:
         return self._run(self._function)

@@ -71,11 +71,11 @@ def _stepping(trial: Trial) -> Iterator[None]:
     """`trial.begin` where steps begin, `trial.wait` for what `DataLoader`s take."""
     boundary = _Boundary(trial)
     iterate = torch.utils.data.DataLoader.__iter__
-    torch.utils.data.DataLoader.__iter__ = lambda loader: _Timed(iterate(loader), loader, trial)  # type: ignore
+    torch.utils.data.DataLoader.__iter__ = lambda loader: _Timed(iterate(loader), loader, trial)
     try:
         yield
     finally:
-        torch.utils.data.DataLoader.__iter__ = iterate  # type: ignore[method-assign]
+        torch.utils.data.DataLoader.__iter__ = iterate
         boundary.close()
 
 

@@ -18,7 +18,7 @@ def _examples() -> dict[str, object]:
     """An object of each class whose attributes classes do not show."""
     graph = torch.fx.Graph()
     node = graph.placeholder("x")
-    return {"Graph": graph, "Node": node, "Module": torch.nn.Linear(1, 1),
+    return {"Graph": graph, "Node": node, "OpOverload": torch.ops.aten.add.Tensor, "Module": torch.nn.Linear(1, 1),
             "GraphModule": torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph())}  # fmt: skip
 
 

@@ -120,8 +120,9 @@ def _factor(value: Expr, named: dict[str, Expr]) -> Load | None:
         value = _resolved(value.args[0], named)
         if value.dtype not in ("float16", "bfloat16"):
             return None
-    plain = isinstance(value, Load) and value.mask is None and not value.indirect
-    return value if plain and value.dtype in ("float16", "bfloat16", "float32") else None  # type: ignore[return-value]
+    if not isinstance(value, Load) or value.mask is not None or value.indirect:
+        return None
+    return value if value.dtype in ("float16", "bfloat16", "float32") else None
 
 
 def _side(axis: Axis, inner: Axis, dots: list[Dot]) -> str | None:

@@ -135,8 +135,9 @@ def _dense(x: torch.Tensor) -> Spec:
 
 
 @rule("native_layer_norm_backward")
-def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, mean: Any, rstd: Any, weight: Any,
-               bias: Any, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
+def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, mean: torch.Tensor | None,
+               rstd: torch.Tensor | None, weight: Any, bias: Any,
+               output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     expect_sizes("the gradient of a layer norm", gradient.size(), x.size())
     expect_sizes("what a layer norm normalises", normalized_shape, x.size()[x.dim() - len(normalized_shape) :])
     rows = (*x.size()[: x.dim() - len(normalized_shape)], *(1 for _ in normalized_shape))
@@ -159,8 +160,9 @@ def rms_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: object, 
 
 
 @rule("native_group_norm_backward")
-def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, weight: torch.Tensor | None, n: int, c: int, hw: int,
-               group: int, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
+def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: torch.Tensor | None, rstd: torch.Tensor | None,
+               weight: torch.Tensor | None, n: int, c: int, hw: int, group: int,
+               output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     if weight is None and any(output_mask[1:]):
         raise Unknown
     shape = tuple(x.size())
@@ -179,8 +181,9 @@ def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, we
 
 
 @rule("native_batch_norm_backward")
-def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, running_mean: Any, running_var: Any, mean: Any,
-               rstd: Any, train: bool, eps: float, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
+def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, running_mean: torch.Tensor | None,
+               running_var: torch.Tensor | None, mean: torch.Tensor | None, rstd: torch.Tensor | None, train: bool,
+               eps: float, output_mask: Sequence[bool]) -> tuple[Spec | None, ...]:  # fmt: skip
     shape = tuple(x.size())
     expect_sizes("the gradient of a batch norm", gradient.size(), shape)
     read = (running_mean, running_var) if not train else (mean, rstd)

@@ -399,16 +399,16 @@ def _enum(values: list) -> enum.Enum:
     found: Any = find(module, qualname)
     if not isinstance(found, enum.EnumMeta):
         raise LookupError(f"{module}.{qualname} is no enumeration")
-    each = [found._member_map_.get(name) for name in members]
-    if any(member is None for member in each):
+    each = [found._member_map_[name] for name in members if name in found._member_map_]
+    if len(each) < len(members):
         raise LookupError(f"{module}.{qualname} has no {', '.join(members)}")
     if not same_value(_enum_contents(found, members), contents):
         raise LookupError(f"{module}.{qualname} has changed")
     if len(each) == 1:
-        return each[0]  # type: ignore[return-value]
+        return each[0]
     if not issubclass(found, enum.Flag):
         raise Malformed("several members of an enumeration that is none of flags")
-    bits = functools.reduce(operator.or_, (member._value_ for member in each), 0)  # type: ignore[union-attr]
+    bits = functools.reduce(operator.or_, (member._value_ for member in each), 0)
     known = found._value2member_map_.get(bits)
     return found(bits) if known is None else known
 

@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -34,6 +34,9 @@ from lampwork.runtime.launch.randomness import captured_draws
 
 #: Keys that the random numbers of one graph are drawn from, at most.
 KEYS = 1024
+
+
+T = TypeVar("T")
 
 
 class NotCapturable(Exception):
@@ -114,7 +117,7 @@ class CudaDevice:
         """All memory of the device."""
         return torch.cuda.get_device_properties(self.index).total_memory
 
-    def measure(self, run: Callable[[], object]) -> tuple[float, float, object]:
+    def measure(self, run: Callable[[], T]) -> tuple[float, float, T]:
         """Seconds the host needs to issue `run`, seconds the device needs for it, its results. Waits for the device."""
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.current_stream(self.index).synchronize()
@@ -135,7 +138,7 @@ class CudaDevice:
         outside: Program | None = None,
         allocated_bytes: int = 0,
         with_results_bytes: int | None = None,
-    ) -> tuple[Callable[[], None], object]:
+    ) -> tuple[Callable[[], None], Any]:
         """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`.
 
         `workspace_bytes`: what the run takes of planned memory. With a `pool`, that is the program's lease alone; its

@@ -251,7 +251,7 @@ class _Stream:
     def _measures(self, half: int) -> bool:
         return self.graphs.when == "auto" and len(self.gains[half]) < MEASURED_CALLS
 
-    def _measured(self, half: int, run: Callable[[], object], passed_bytes: int, replay: float) -> Sequence[Any]:
+    def _measured(self, half: int, run: Callable[[], Sequence[Any]], passed_bytes: int, replay: float) -> Sequence[Any]:
         """A plain pass that finds out whether the device waits for the host."""
         host_seconds, device_seconds, results = self.graphs.device.measure(run)
         self.gains[half].append((

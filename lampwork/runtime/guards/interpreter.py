@@ -228,9 +228,11 @@ def dims(values: Sequence[int | None]) -> str:
 
 def extent_bytes(test: TensorIs) -> int | None:
     """Bytes from a tensor's first element to the end of its last; None where its shape is dynamic."""
-    if None in test.shape or None in test.strides:
+    shape = [size for size in test.shape if size is not None]
+    strides = [stride for stride in test.strides if stride is not None]
+    if len(shape) + len(strides) < len(test.shape) + len(test.strides):
         return None
-    return span(test.shape, test.strides) * ITEM_SIZE_BYTES.get(test.dtype, 16)
+    return span(shape, strides) * ITEM_SIZE_BYTES.get(test.dtype, 16)
 
 
 def tensor_extent_bytes(tensor: torch.Tensor) -> int:
@@ -248,24 +250,21 @@ def aliasing_is(pointers: Sequence[int], extents: Sequence[int], groups: Sequenc
     grouped = set()
     for group in groups:
         first = pointers[group[0][0]] - group[0][1]
-        start, end = None, None
-        for index, offset in group:
-            if pointers[index] - offset != first:
-                return False
-            grouped.add(index)
-            low, high = pointers[index], pointers[index] + extents[index]
-            start = low if start is None else min(start, low)
-            end = high if end is None else max(end, high)
-        ranges.append((start, end))
+        if any(pointers[index] - offset != first for index, offset in group):
+            return False
+        members = [index for index, _ in group]
+        grouped.update(members)
+        start = min(pointers[index] for index in members)
+        ranges.append((start, max(pointers[index] + extents[index] for index in members)))
     for index, (pointer, extent) in enumerate(zip(pointers, extents)):
         if extent and index not in grouped:
             ranges.append((pointer, pointer + extent))
     ranges.sort()
     previous = 0
     for start, end in ranges:
-        if start < previous:  # type: ignore[operator]
+        if start < previous:
             return False
-        previous = end  # type: ignore[assignment]
+        previous = end
     return True
 
 

@@ -16,6 +16,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from lampwork import _torch
 
@@ -103,34 +104,34 @@ def _probe_interpreter() -> bool:
         def method(self) -> None: ...
 
     class Plain:
-        pass
+        y: int
 
     values = {"a": 1}
     before = word(id(values) + DICT_VERSION)
     values["a"] = 2
     changed = word(id(values) + DICT_VERSION) != before and word(id(values) + DICT_USED) == 1
-    plain = Plain()
+    plain: Any = Plain()
     attributes = plain.__dict__
     found = word(id(plain) + MANAGED_DICT) == id(attributes)
     before = word(id(attributes) + DICT_VERSION)
-    plain.x = 1  # type: ignore[attr-defined]
+    plain.x = 1
     found = found and word(id(attributes) + DICT_VERSION) != before
     plain.__dict__ = {"x": 2}
     found = found and word(id(plain) + MANAGED_DICT) == id(plain.__dict__)
     getattr(plain, "x")  # noqa: B009
     tag = word(id(Plain) + TYPE_VERSION)
-    Plain.y = 1  # type: ignore[attr-defined]
+    Plain.y = 1
     getattr(plain, "x")  # noqa: B009
     classes = tag != 0 and word(id(Plain) + TYPE_VERSION) != tag
     items = [1, 2]
     slots = word(word(id(items) + LIST_ITEMS) + 8) == id(items[1]) and word(id(items) + LIST_SIZE) == 2
     contents = object()
-    cell = (lambda: contents).__closure__[0]  # type: ignore[index]
+    (cell,) = (lambda: contents).__closure__ or ()
     slots = slots and word(id(cell) + CELL_CONTENTS) == id(contents) and word(id(plain) + TYPE) == id(Plain)
     reference = weakref.ref(plain)
     slots = slots and word(id(reference) + REFERENT) == id(plain)
-    thing = Thing()
-    thing.slot = contents  # type: ignore[attr-defined]
+    thing: Any = Thing()
+    thing.slot = contents
     slots = slots and word(id(thing) + member_offset(Thing.__dict__["slot"])) == id(contents)
     code = word(id(_probe_interpreter) + function_offset("__code__")) == id(_probe_interpreter.__code__)
     module = word(id(sys) + ModuleType.__dictoffset__) == id(sys.__dict__)

@@ -81,12 +81,12 @@ _TUPLE_ITEMS = 24
 
 
 @functools.cache
-def _functions() -> tuple[Any, Any, Any, Any]:
+def _functions() -> tuple[Callable[..., int], ...]:
     machine = platform.machine()
     memory = ExecutableMemory(_MACHINE_CODE[machine])
     _kept.append(memory)
     word = ctypes.c_int64
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         ctypes.PYFUNCTYPE(word, *[word] * count)(memory.address + entry)
         for entry, count in zip(_ENTRIES[machine], (4, 5, 5, 3))
     )

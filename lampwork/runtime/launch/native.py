@@ -74,7 +74,7 @@ class LoadedCode:
         def run(buffers: int, sizes: int, threads: int, _function: Any = function, _table: int = table) -> int | None:
             return _function(_table, buffers, sizes, threads)
 
-        run.code = self  # type: ignore[attr-defined]
+        run.__dict__["code"] = self
         return run
 
 

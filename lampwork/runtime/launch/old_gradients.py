@@ -58,14 +58,18 @@ class OldGradients:
             if index in unread and isinstance(source, Attribute) and source.name == "grad"
         }
         for effect in artifact.effects:
-            target = effect.target if isinstance(effect, CallSetAttribute) and effect.name == "grad" else None
-            if isinstance(target, SourceValue) and effect.unseen:  # type: ignore[union-attr]
+            if not isinstance(effect, CallSetAttribute) or effect.name != "grad":
+                continue
+            target = effect.target
+            if not isinstance(target, SourceValue):
+                continue
+            if effect.unseen:
                 self._unseen.append(places[id(target.source)])
                 continue
-            test = old.pop(id(target.source), None) if isinstance(target, SourceValue) else None
+            test = old.pop(id(target.source), None)
             if test is not None and _is_plain(test):
                 self._tests.append(test)
-                self._targets.append(places[id(target.source)])  # type: ignore[union-attr]
+                self._targets.append(places[id(target.source)])
 
     def around(self, run: str, names: dict[str, object]) -> list[str]:
         """Lines with the line `run` among them, which may raise `Rerun`; what they name goes to `names`."""

@@ -138,4 +138,4 @@ def mixed(seed: int, offset: int) -> int:
 
 
 #: Operators of programs that are not ATen's, by name; they write into `out`.
-OPERATORS: dict[str, Callable[..., object]] = {"lampwork::draw_key.out": draw_key}
+OPERATORS: dict[str, Callable[..., torch.Tensor]] = {"lampwork::draw_key.out": draw_key}

@@ -42,7 +42,8 @@ def traceback_of(rest: TracebackType | None, rows: Sequence[tuple]) -> Traceback
         _chain([Place(*row) for row in rows], _RAISE, _RAISE_FURTHER)(_Marker())
     except _Marker as marker:
         entries = []
-        entry = marker.__traceback__.tb_next  # type: ignore[union-attr]
+        assert marker.__traceback__ is not None
+        entry = marker.__traceback__.tb_next
         while entry is not None:
             entries.append(entry)
             entry = entry.tb_next

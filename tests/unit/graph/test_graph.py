@@ -12,7 +12,7 @@ from lampwork import _torch
 from lampwork._torch import vendor_supports_bfloat16
 from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
-from lampwork.debug.interpret.graphs import run_functional
+from lampwork.debug.interpret.graphs import prepacked, run_functional
 from lampwork.errors import CompileError
 from lampwork.graph import products
 from lampwork.graph.functionalize import functionalize
@@ -324,3 +324,10 @@ def test_transposed_convolution_keeps_its_bias():
     x, w, b = torch.randn(1, 4, 6, 6), torch.randn(4, 8, 1, 1), torch.randn(8)
     functional = check(lambda x, w, b: F.conv_transpose2d(x, w, b), x, w, b, tolerance=1e-5)
     assert aten.mm.default not in targets(functional)
+
+
+def test_derived_inputs_where_an_operand_is_not_there():
+    """The graph's interpreter took the last input in its place."""
+    mean, variance, other = torch.randn(3), torch.rand(3) + 1, torch.randn(5)
+    (bias,) = prepacked([("fold_batch_norm_bias", (0, 1, -1, -1, -1), (1e-5,))], [mean, variance, other])
+    torch.testing.assert_close(bias, -mean / (variance + 1e-5).sqrt())
