@@ -57,6 +57,14 @@ _CPU = torch.device("cpu")
 _STORE = ObjectRef("function", "lampwork.runtime.leave.post_graph", "store")
 
 
+def _token(value: Any) -> Any:
+    """Equal for numbers that are computed with alike; None where that is not told: zeros have signs."""
+    kind = type(value)
+    if kind is Scalar:
+        return id(value.expression)
+    return None if kind is torch.SymInt or not value else (kind, value)
+
+
 def in_parameter_group(source: Source) -> bool:
     """Whether the value at `source` is a hyper-parameter: in a dict of some object's `param_groups`."""
     while isinstance(source, Item):
@@ -83,6 +91,8 @@ class BackedNumbers:
     def __init__(self, recorder: Any, guards: Any, tensors: Any) -> None:
         self.recorder, self.guards, self.tensors = recorder, guards, tensors
         self._values: dict[Leaf, Scalar] = {}
+        #: What was computed by now, and the guards are there: an optimizer does the same for each parameter.
+        self._computed: dict[tuple, tuple[NumberExpr, float]] = {}
         self._vectors: dict[torch.device, _Vector] = {}
         self._operands: dict[tuple[NumberExpr, torch.dtype, torch.device], Fake] = {}
         #: Expressions for what tensors of single precision or less hold.
@@ -113,6 +123,10 @@ class BackedNumbers:
 
     def compute(self, op: Any, left: Any, right: Any) -> Any:
         """`op(left, right)` of numbers; guards what would make it raise, or be of another class."""
+        key = op, _token(left), _token(right)
+        made = self._computed.get(key)
+        if made is not None:
+            return Scalar(made[0], float, made[1], self)
         (one, a), (two, b) = self._parts(left), self._parts(right)
         try:
             value = op(a, b)
@@ -127,7 +141,9 @@ class BackedNumbers:
             self.relation(compared("!=", two, constant(0)))
         elif row.raises != "never":
             self.relation(applied("is_float", number))
-        return Scalar(number, type(value), value, self)
+        if None not in key:
+            self._computed[key] = number, value
+        return Scalar(number, float, value, self)
 
     def compare(self, op: Any, left: Any, right: Any) -> bool:
         """`op(left, right)` of numbers, guarded."""
