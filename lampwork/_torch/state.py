@@ -162,6 +162,9 @@ def hardware() -> tuple[bool, int]:
     return torch.cuda.is_available(), torch.cuda.device_count()
 
 
+#: Known to this process, and to those that it forks.
+_THIS_PROCESS = os.urandom(8)
+
 #: name -> reader. Every value is in the domain of `ir.guard.Equals`.
 STATE: dict[str, Callable[[], Any]] = {
     "grad_mode": torch.is_grad_enabled,
@@ -182,6 +185,8 @@ STATE: dict[str, Callable[[], Any]] = {
     "hardware": hardware,
     "recursion_limit": sys.getrecursionlimit,
     "working_directory": working_directory,
+    "text_hashes": lambda: hash("text"),
+    "addresses": lambda: _THIS_PROCESS,
 }
 
 

@@ -68,6 +68,7 @@ class TorchWorld(Dispatcher):
         self.tensors = TensorInputs(recorder, self.guards, policy)
         self.backed_numbers = BackedNumbers(recorder, self.guards, self.tensors)
         self.loader = Loader(self.guards, self.sources, self.tensors, self.backed_numbers)
+        self.loader.check_keys = self.families.container.check_keys
         self.walks = Walks(self.loader)
         self.names = Names(self)
         # Values.

@@ -12,6 +12,7 @@ import itertools
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -151,6 +152,9 @@ def remaining(iterator: Any) -> Sequence[object]:
         start, step = (int(numbers[1]), int(numbers[2] or 1)) if numbers else (0, 0)
         if step:
             return range(start, start + step * _NEVER_ENDS, step)
+    if kind is itertools.cycle:
+        inner, saved = _parts_of_cycle(iterator)
+        return Cycled(remaining(inner), saved)
     if kind is enumerate:
         _, (inner, count) = iterator.__reduce__()
         if sys.getrefcount(inner) == 3:  # of `iterator`, `inner` and the call: nobody else takes from it
@@ -160,6 +164,41 @@ def remaining(iterator: Any) -> Sequence[object]:
         if not strict and all(sys.getrefcount(each) == 3 for each in parts):
             return list(zip(*map(remaining, parts)))
     raise LookupError(f"nothing is known of what is left of a {kind.__name__}")
+
+
+class Cycled(Sequence):
+    """What an `itertools.cycle` has yet to give: what is left of its first turn, then all again and again.
+
+    `before`: what it has given of the first turn; in later turns, everything.
+    """
+
+    __slots__ = ("left", "turn")
+
+    def __init__(self, left: Sequence[Any], before: list[Any]) -> None:
+        self.left, self.turn = left, before
+
+    def __len__(self) -> int:
+        return _NEVER_ENDS if self.left or self.turn else 0
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if index < len(self.left):
+            return self.left[index]
+        return self.turn[(index - len(self.left)) % len(self.turn)]
+
+
+def _parts_of_cycle(iterator: Any) -> tuple[Any, list[Any]]:
+    """An iterator over what is left of the turn, and what the next turn gives. Raises LookupError where others take
+    from that iterator, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, whose iterators still say it
+        _, (inner,), (saved, all_given) = iterator.__reduce__()
+    if all_given:
+        return inner, saved
+    if sys.getrefcount(inner) != 3:
+        raise LookupError("the iterator of an itertools.cycle is shared")
+    return inner, [*saved, *remaining(inner)]
 
 
 _NEVER_ENDS = 1 << 40

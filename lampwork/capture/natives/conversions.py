@@ -26,6 +26,7 @@ from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.scalars import is_number
+from lampwork.capture.values.set_order import in_any_order
 from lampwork.capture.values.sizes import SYMBOLIC, number, settled
 from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.unbacked_numbers import extreme, total
@@ -66,7 +67,8 @@ def _keyed(native: Any) -> Any:
             if found is not HANDS_ON:
                 return found
         if len(args) == 1:
-            args = (world.collect(args[0]),)
+            unordered = None if "key" in kwargs else in_any_order(world, args[0])
+            args = (world.collect(args[0]) if unordered is None else unordered,)
         key, default = kwargs.get("key"), kwargs.get("default", MISSING)
         if (
             not args

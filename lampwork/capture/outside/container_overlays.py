@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,6 +50,8 @@ class ContainerOverlays:
         self.slots: dict[int, SlotOverlay] = {}
         self.cells: dict[int, CellOverlay] = {}
         self._class_sources: dict[int, Source | None] = {}
+        #: `ContainerFamily.check_keys`, which interprets the program's `__hash__` and `__eq__`.
+        self.check_keys: Callable[[Any, Any], None]
 
     def load(self, raw: Any, source: Source) -> Any:
         """What the program holds for an object from outside: the loader's."""
@@ -149,6 +152,10 @@ class ContainerOverlays:
                     self._load_key(each, source)
                     return source
         origin = self.by_value.get(id(key))
+        if not has_identity_hash(key) and overlay.whole:  # the key that the dict has, which may be another object
+            place = next((index for index, each in enumerate(overlay.base) if each is key or each == key), None)
+            if place is not None:
+                return self.sources.key_at(overlay.source, place)
         if origin is not None:
             return origin.source
         if isinstance(key, (type, types.FunctionType, types.ModuleType)):
@@ -157,12 +164,16 @@ class ContainerOverlays:
                 return self.sources.named(ref.module, ref.qualname)
         raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
 
+    def _admit(self, overlay: DictOverlay, key: Any) -> None:
+        """Hashing `key` and comparing it with the keys of the dict is right natively, and guarded. Breaks otherwise."""
+        if not self.has_identity_hash(key):
+            self.dict_keys(overlay)
+            self.check_keys(overlay.copy, key)
+
     def dict_read(self, overlay: DictOverlay, key: Any) -> Any:
         """The value at `key` of a shadowed dict, loaded; MISSING if there is none. Guards what was seen."""
         copy = overlay.copy
-        if not self.has_identity_hash(key):
-            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}, "
-                        "whose hash is computed by Python code")  # fmt: skip
+        self._admit(overlay, key)
         value = dict.get(copy, key, MISSING)
         if value is MISSING:
             if key not in overlay.base and not overlay.whole and key not in overlay.absent:
@@ -185,8 +196,7 @@ class ContainerOverlays:
 
     def dict_has(self, overlay: DictOverlay, key: Any) -> bool:
         """`key in dict`, guarded without looking at the value."""
-        if not self.has_identity_hash(key):
-            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
+        self._admit(overlay, key)
         present = dict.__contains__(overlay.copy, key)
         if overlay.whole or (key in overlay.base) != present or (present and key not in overlay.pending):
             return present
@@ -202,8 +212,7 @@ class ContainerOverlays:
         return True
 
     def dict_write(self, overlay: DictOverlay, key: Any, value: Any) -> None:
-        if not self.has_identity_hash(key):
-            raise Break("dict-key", f"a dict from outside is written with a key of type {type(key).__name__}")
+        self._admit(overlay, key)
         if _is_identity(key) or key in overlay.deleted:  # which puts a key at the end, wherever it was
             self.dict_keys(overlay)
         overlay.changed = True
@@ -257,7 +266,7 @@ class ContainerOverlays:
         if type(key) is type(loaded) is tuple:
             same = all(each is other or (is_plain(each) and each == other) for each, other in zip(loaded, key))
         if not same:
-            raise Break("dict-key", f"a dict from outside is read whole, with a key of type {type(key).__name__}")
+            raise Break("dict-key", f"a container from outside is read whole, with a key of type {type(key).__name__}")
 
     def dict_settle(self, overlay: DictOverlay) -> dict:
         """All keys guarded and all values loaded: the copy is an ordinary dict from here on."""
@@ -306,9 +315,15 @@ class ContainerOverlays:
             overlay.settled = True
             self.unsettled.pop(id(overlay.copy), None)
             elements = tuple(map(_torch.named_operator, overlay.base))
-            if not all(map(is_plain, elements)):
-                raise Break("opaque-value", "a set of objects from outside is looked at")
-            self.guards.keys_are(overlay.source, elements, ordered=False)
+            if all(map(is_plain, elements)):
+                self.guards.keys_are(overlay.source, elements, ordered=False)
+            else:
+                self.guards.length_is(overlay.source, len(elements))
+                for index, element in enumerate(overlay.order):
+                    self._load_key(element, self.sources.key_at(overlay.source, index))
+                hashed = next((each for each in overlay.order if not self.has_identity_hash(each)), None)
+                if hashed is not None:
+                    self.check_keys(overlay.copy, hashed)
         return overlay.copy
 
     def settle(self, value: Any) -> Any:

@@ -302,7 +302,8 @@ class Loader(ContainerOverlays):
 
     def _load_frozenset(self, raw: Any, source: Source) -> Any:
         if is_plain(raw):
-            return self._load_plain(raw, source)
+            self.guards.equals(source, raw)
+            return raw if id(raw) in self.by_raw else self.remember(raw, raw, source)
         value = self._load_opaque(raw, source)
         if all(is_plain(each) or isinstance(each, (type, types.FunctionType)) for each in raw):
             self.guards.is_object(source, raw)

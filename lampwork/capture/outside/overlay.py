@@ -142,13 +142,15 @@ class ListOverlay:
 class SetOverlay:
     """A set from outside; looked at as a whole."""
 
-    __slots__ = ("copy", "raw", "source", "base", "settled")
+    __slots__ = ("copy", "raw", "source", "base", "order", "settled")
 
     def __init__(self, copy: set, raw: set, source: Source) -> None:
         self.copy = copy
         self.raw = raw
         self.source = source
-        self.base = set(raw)
+        #: What the set held, and in which order it gives that.
+        self.order = tuple(raw)
+        self.base = set(self.order)
         self.settled = False
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
+import hashlib
 import re
 import types
 import weakref
@@ -20,6 +22,11 @@ PLAIN_TYPES: frozenset[type] = frozenset({
     torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, _torch.AttentionBackend,
     re.Pattern,
 })  # fmt: skip
+
+#: C classes of the standard library whose instances are made of plain data (`natives/standard_values.py`). Dates do not
+#: change, and leave a region; digests do neither.
+DATES: frozenset[type] = frozenset({datetime.date, datetime.datetime, datetime.time, datetime.timedelta})
+DIGESTS: frozenset[type] = frozenset({type(hashlib.new("sha256")), hashlib.blake2b, hashlib.blake2s})
 
 #: A class's flag: made while the program runs, by a `class` statement.
 HEAP_TYPE = 1 << 9

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from lampwork.capture.machine import World
-from lampwork.capture.machine.operators import BUILTIN, COMPARISON_METHODS
+from lampwork.capture.machine.operators import BUILTIN, COMPARISON_METHODS, IN_PLACE
 from lampwork.capture.outside.keys import only_reads
 from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay, SetOverlay
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.container_texts import text_of_container
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.objects import ObjectFamily
+from lampwork.capture.values.set_order import in_its_own_order, in_order
 from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.walk import holds
 
@@ -51,10 +52,14 @@ class ContainerFamily(ObjectFamily):
     def binary(self, op: Any, left: Any, right: Any) -> Any:
         self.world.touch(left)
         self.world.touch(right)
+        if isinstance(left, (set, frozenset)):
+            in_its_own_order(self.world, left)
+            if op is not operator.sub:
+                in_its_own_order(self.world, right)
         return HANDS_ON
 
     def inplace(self, op: Any, left: Any, right: Any) -> Any:
-        return self.binary(op, left, right)
+        return self.binary(IN_PLACE[op], left, right)
 
     def compare(self, op: Any, left: Any, right: Any) -> Any:
         world = self.world
@@ -182,6 +187,13 @@ class ContainerFamily(ObjectFamily):
         if isinstance(container, (dict, set, frozenset)) and not self.world.loader.has_identity_hash(key):
             self._check_python_hash(key)
             self.check_key_equality(container, key)
+
+    def check_keys(self, keys: Any, key: Any) -> None:
+        """As `check_key`, for a container from outside: hashes of its own keys are guarded, too."""
+        for each in list(keys):
+            if not self.world.loader.has_identity_hash(each):
+                self._check_python_hash(each)
+        self.check_key(keys, key)
 
     def _check_python_hash(self, key: Any) -> None:
         """Breaks unless hashing and comparing `key` natively runs no Python code, or code that only reads: then it has
@@ -314,15 +326,15 @@ class ContainerFamily(ObjectFamily):
                 return dict.__iter__(value)
         elif overlay is not None:
             loader.settle(value)
-        return World.get_iter(self.world, value)
+        return World.get_iter(self.world, in_order(self.world, value))
 
     def iterable(self, value: Any) -> Any:
         if type(self.world.loader.unsettled.get(id(value))) is DictOverlay:
             return self.iterate(value)  # keys alone
-        return World.native_iterable(self.world, self.world.touch(value))
+        return World.native_iterable(self.world, in_order(self.world, self.world.touch(value)))
 
     def unpacked(self, value: Any) -> Any:
-        return self.world.touch(value)
+        return in_order(self.world, self.world.touch(value))
 
 
 def _changed_key(key: Any) -> Break:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
+from lampwork.capture.outside.plain import DATES, DIGESTS, HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Data:
             return kind is not slice or (
                 self.is_data(value.start) and self.is_data(value.stop) and self.is_data(value.step)
             )
+        if kind in DATES or kind in DIGESTS:
+            return id(value) not in self.loader.opaque
         if kind is numpy.ndarray:
             return id(value) not in self.loader.opaque and value.dtype.kind in "biufc"
         if id(value) in self.loader.unsettled:

@@ -23,6 +23,7 @@ from lampwork.ir.guard import (
     TensorIs,
 )
 from lampwork.ir.number import Leaf
+from lampwork.ir.operations import Cycled
 from lampwork.ir.operations import context_value as context_value  # compiled checks name it
 from lampwork.ir.operations import remaining as remaining  # and this
 from lampwork.ir.operations import thread_names as thread_names
@@ -125,7 +126,7 @@ def item(value: Any, key: Any) -> Any:
         return tuple.__getitem__(value, key)
     if issubclass(type(value), deque):
         return deque.__getitem__(value, key)
-    if issubclass(type(value), (MappingProxyType, range, str, bytes)):
+    if issubclass(type(value), (MappingProxyType, range, str, bytes, Cycled)):
         return value[key]
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
@@ -290,7 +291,7 @@ def number_at(leaf: Leaf, scope: Scope) -> Any:
 
 def builtin_length(value: Any) -> int:
     """`len(value)` by the builtin container's own method."""
-    for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType):
+    for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType, Cycled):
         if issubclass(type(value), kind):
             return kind.__len__(value)
     raise TypeError(f"{type(value).__name__} is no builtin container")
@@ -306,9 +307,10 @@ def keys_are(value: Any, keys: tuple, ordered: bool) -> bool:
         found = tuple(value)
     else:
         raise TypeError(f"{type(value).__name__} has no keys")
+    if issubclass(type(value), (set, frozenset)):
+        found = tuple([_torch.named_operator(each) for each in found])
     if ordered:
         return same_value(found, keys)
-    found = tuple([_torch.named_operator(each) for each in found])
     return len(found) == len(keys) and {typed(each) for each in found} == {typed(each) for each in keys}
 
 

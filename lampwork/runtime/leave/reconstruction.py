@@ -63,6 +63,7 @@ from lampwork.ir.template import (
     TensorValue,
 )
 from lampwork.runtime.guards.interpreter import instance_dict
+from lampwork.runtime.guards.plain_data import typed
 
 
 def sources_of(*parts: object) -> tuple[Source, ...]:
@@ -487,7 +488,10 @@ class _HELPERS:
 
     @staticmethod
     def replace_set(target: set, items: tuple) -> None:
-        set.clear(target)
+        """What stays keeps its place, on which the order of a set depends."""
+        wanted = {each: each for each in items}
+        gone = [each for each in set.__iter__(target) if each not in wanted or typed(wanted[each]) != typed(each)]
+        set.difference_update(target, gone)
         set.update(target, items)
 
     @staticmethod
