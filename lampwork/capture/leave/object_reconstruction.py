@@ -12,7 +12,7 @@ from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.outside.container_overlays import getattr_dict
 from lampwork.capture.outside.load import Loader
 from lampwork.capture.outside.overlay import MISSING, Break, IdentityNumber
-from lampwork.capture.outside.plain import HEAP_TYPE
+from lampwork.capture.outside.plain import DATES, HEAP_TYPE
 from lampwork.ir import operations
 from lampwork.ir.continuation import Place
 from lampwork.ir.guard import ObjectRef
@@ -192,6 +192,9 @@ class ObjectTemplates:
     def _instance(self, value: Any) -> Template:
         """An instance of a class written in Python, made by its builtin base's `__new__`."""
         cls = type(value)
+        if cls in DATES:
+            make, args = value.__reduce__()
+            return self._after_parts(value, lambda: NewCall(self.loader.guards.reference(make), self.items(args)))
         if not cls.__flags__ & HEAP_TYPE and cls not in _FILLED:
             raise Break("result", f"a value of type {cls.__module__}.{cls.__qualname__} leaves the region")
         reference = self.loader.guards.reference(cls)
@@ -252,7 +255,7 @@ _TRACEBACK = ObjectRef("function", "lampwork.runtime.leave.user_frames", "traceb
 #: Builtin exceptions with state of their own, all of which their constructor sets.
 _KEPT_BY_ARGUMENTS = frozenset({
     StopIteration, SystemExit, AttributeError, NameError, UnboundLocalError, ImportError, ModuleNotFoundError, OSError,
-    ExceptionGroup, BaseExceptionGroup, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError,
+    SyntaxError, ExceptionGroup, BaseExceptionGroup, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError,
 })  # fmt: skip
 
 

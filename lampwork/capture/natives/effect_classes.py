@@ -16,6 +16,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import heapq
 import itertools
 import math
 import operator
@@ -70,6 +71,14 @@ declare("identity", sys.exc_info, sys.exception, callable, type, isinstance, iss
 for _module in (math,):
     declare("data", *[value for value in vars(_module).values() if callable(value)])
 declare("data", *[value for name, value in vars(operator).items() if isinstance(value, types.BuiltinFunctionType)])
+#: Functions of the class "data" that change a container, and keep what they are given.
+WRITERS: frozenset[Any] = frozenset({
+    heapq.heapify, heapq.heappush, heapq.heappop, heapq.heappushpop, heapq.heapreplace,
+    *[getattr(heapq, name) for name in ("_heapify_max", "_heappop_max", "_heapreplace_max") if hasattr(heapq, name)],
+    operator.setitem, operator.delitem, operator.iadd, operator.iand, operator.iconcat, operator.imul, operator.ior,
+    operator.isub, operator.ixor,
+})  # fmt: skip
+declare("data", *WRITERS)
 declare(
     "holds", itertools.chain, itertools.product, itertools.islice, itertools.repeat, itertools.count, itertools.cycle,
     itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.zip_longest,

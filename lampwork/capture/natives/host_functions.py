@@ -193,6 +193,21 @@ def _shuffle(world: Any, generator: Any, x: Any) -> Any:
     return None
 
 
+def _get_state(world: Any, generator: Any) -> Any:
+    """The state of a generator: something that may be kept and handed back, and that nobody looks into."""
+    stand_in = random.Random(0).getstate()
+    world.loader.opaque.add(id(stand_in))
+    world.loader.host_objects[id(stand_in)] = stand_in, _call(world, generator, "getstate", (), {})
+    return stand_in
+
+
+def _set_state(world: Any, generator: Any, state: Any) -> None:
+    _, found = world.loader.host_objects.get(id(state), (None, None))
+    if found is None or id(state) not in world.loader.opaque:
+        raise Break("native-argument", "the state of a generator is set to what the program got from outside, or made")
+    world.host_calls.make(call_method, (_owner(world, generator), "setstate", found))
+
+
 # numpy ----------------------------------------------------------------------------------------------------------------
 
 _STAND_INS: dict[type, Callable[[], Any]] = {
@@ -275,6 +290,8 @@ NATIVES: dict[Any, Answer] = {
     random.Random.choices: _of_python(random.Random.choices, _choices),
     random.Random.sample: _of_python(random.Random.sample, _sample),
     random.Random.shuffle: _of_python(random.Random.shuffle, _shuffle),
+    random.Random.getstate: _of_python(random.Random.getstate, _get_state),
+    random.Random.setstate: _of_python(random.Random.setstate, _set_state),
     **{clock: _clock(clock, given) for clock, given in _CLOCKS.items()},
     time.sleep: _sleep,
     # Of who calls, never of who captures.

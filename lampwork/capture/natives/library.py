@@ -10,7 +10,6 @@ import _abc
 import _collections
 import bisect
 import functools
-import heapq
 import itertools
 import json
 import operator
@@ -36,10 +35,6 @@ PURE_FUNCTIONS: frozenset[Any] = frozenset({
     getattr(re, "_compile", re.compile),
 })  # fmt: skip
 
-declare("data", heapq.heapify, heapq.heappush, heapq.heappop, heapq.heappushpop, heapq.heapreplace)
-for _name in ("_heapify_max", "_heappop_max", "_heapreplace_max"):
-    if hasattr(heapq, _name):
-        declare("data", getattr(heapq, _name))
 declare("data", struct.pack, struct.unpack, struct.calcsize, struct.iter_unpack, struct.unpack_from)
 declare("holds", operator.attrgetter, operator.itemgetter, operator.methodcaller)
 declare("data", memoryview, os.fspath)

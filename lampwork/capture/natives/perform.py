@@ -21,7 +21,7 @@ from lampwork import _torch
 from lampwork.capture.machine import UNBOUND, MachineGenerator, World
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.natives.caches import call_cached, guard_native
-from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_READERS, name_of
+from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_READERS, WRITERS, name_of
 from lampwork.capture.natives.library import death_callback
 from lampwork.capture.natives.torch_answers import legacy_tensor
 from lampwork.capture.outside.load import bound_owner
@@ -30,7 +30,8 @@ from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.array_functions import call_method, call_with_tensors, is_of_numpy
 from lampwork.capture.values.container_methods import SHADOW_METHODS
-from lampwork.capture.values.sizes import settled
+from lampwork.capture.values.set_order import see_order
+from lampwork.capture.values.sizes import settled, settled_in_place
 from lampwork.capture.values.walk import holds
 
 if TYPE_CHECKING:
@@ -153,13 +154,15 @@ def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: 
         world.touch(value)
     for value in kwargs.values():
         world.touch(value)
+    args = see_order(world, function, effect, args, kwargs)
     if len(args) == _FILLS_DICTS.get(function):
         args = (*args[:-1], _as_pairs(world, args[-1]))
     if effect == "data":
         if function not in _NEVER_ITERATES:
             args = tuple([world.collect(value) if type(value) in _ITERATORS else value for value in args])
         if world.recorder.sizes:
-            args, kwargs = settled(args), settled(kwargs)
+            args = tuple(map(settled_in_place, args)) if function in WRITERS else settled(args)
+            kwargs = settled(kwargs)
         if not data.are_data(args, kwargs):
             if type(function) is types.WrapperDescriptorType and len(args) == 2 and data.is_data(args[0]):
                 # `5 .__add__(point)`: numbers and strings leave operands of other classes to the other side.

@@ -11,6 +11,7 @@ What rules of native functions do is in `perform.py`.
 from __future__ import annotations
 
 import inspect
+import threading
 import types
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
@@ -83,7 +84,7 @@ class Rules:
 
     def breaks_always(self, function: Any) -> bool:
         """Whether a call is a break whatever the arguments, which need not be looked at then."""
-        if type(function) is FunctionType and self.of(function) is _DISABLED:
+        if type(function) is FunctionType and self.of(function) in (_DISABLED, _SCHEDULING):
             return True
         return perform.is_hashable(function) and function in REFUSED
 
@@ -144,6 +145,20 @@ def _refusing(kind: str, what: str, remedy: str = "") -> Rule:
     return refuse
 
 
+def _schedules(function: FunctionType) -> bool:
+    """Whether a function of the standard library starts, or waits for, what runs beside the program: loops, threads."""
+    module = function.__module__
+    if isinstance(module, str) and module.startswith(("asyncio.", "concurrent.futures.")):
+        return True
+    return module == "threading" and function in _BESIDE
+
+
+_BESIDE = frozenset({
+    threading.Thread.start, threading.Thread.join, threading.Event.wait, threading.Condition.wait,
+    threading.Condition.wait_for, threading.Barrier.wait,
+})  # fmt: skip
+
+
 def _call_constant(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A function marked `assume_constant_result`: run once, now; the user vouches for its result."""
     if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
@@ -172,6 +187,7 @@ def _make_initial_states(world: TorchWorld, function: Any, args: tuple, kwargs: 
 
 
 _DISABLED = _refusing("disabled", "{} is marked as not to be compiled")
+_SCHEDULING = _refusing("native-call", "{} is called: other code runs meanwhile", _OUTSIDE)
 FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: function is _torch.generation_tag(), lambda world, function, args, kwargs: None),
     (is_tensor_function, _call_on_fakes),
@@ -184,6 +200,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
         lambda function: function.__code__.co_flags & _ASYNCHRONOUS,
         _refusing("result", "{} makes a coroutine or an asynchronous generator"),
     ),
+    (_schedules, _SCHEDULING),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),
     (_torch.CALL_PEER.__contains__, _refusing("native-call", "{} is called", _OUTSIDE)),

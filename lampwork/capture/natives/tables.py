@@ -17,6 +17,7 @@ from lampwork.capture.natives import (
     conversions,
     function_modes,
     generators,
+    heaps,
     host_functions,
     identities,
     introspection,
@@ -25,6 +26,7 @@ from lampwork.capture.natives import (
     numpy_data,
     optimizers,
     python_warnings,
+    standard_values,
     switches,
     thread_locals,
     torch_answers,
@@ -36,8 +38,8 @@ from lampwork.ir.reference import is_replacement
 
 MODULES: tuple[ModuleType, ...] = (
     answers, assumptions, backward, cells, checkpoints, context_variables, conversions, function_modes, generators,
-    histories, host_functions, identities, introspection, iterators, library, locks, numpy_data, optimizers, output,
-    packed, python_warnings, saved_hooks, switches, text, thread_locals, torch_answers,
+    heaps, histories, host_functions, identities, introspection, iterators, library, locks, numpy_data, optimizers,
+    output, packed, python_warnings, saved_hooks, standard_values, switches, text, thread_locals, torch_answers,
 )  # fmt: skip
 NATIVES = Natives({
     native: answer

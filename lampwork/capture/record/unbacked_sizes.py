@@ -229,8 +229,8 @@ class Contents:
         if x.dim() != 1 or minlength < 0 or (weights is not None and weights.size() != x.size()):
             raise DataDependent("bincount")
         dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
-        count = self.size(lower=minlength)
-        if minlength > 1:
+        count = self.size(lower=minlength if type(minlength) is int else 0)
+        if type(minlength) is int and minlength > 1:
             self._mostly[str(count)] = minlength
         return self.record(aten.bincount.default, (x, weights, minlength), {}, Spec((count,), (1,), dtype))
 

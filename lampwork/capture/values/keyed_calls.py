@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.natives.effect_classes import EFFECTS
+from lampwork.capture.natives.effect_classes import EFFECTS, WRITERS
 from lampwork.capture.outside.load import bound_owner
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 
@@ -59,7 +59,20 @@ def settle_keys(
             return (*owner, *map(settle, rest[:1]), *rest[1:]), {name: settle(each) for name, each in kwargs.items()}
         if function.__name__ in _FILLS:
             return (*owner, *(_pairs(each, settle) for each in rest)), kwargs
+    if type(function) is types.BuiltinFunctionType and function in WRITERS:
+        return tuple([_in_place(each, settle) for each in args]), kwargs
     return tuple(map(settle, args)), {name: settle(value) for name, value in kwargs.items()}
+
+
+def _in_place(value: Any, settle: Callable[[Any], Any]) -> Any:
+    """As `settle`, for native code that changes or keeps what it is given: lists stay the objects that they are."""
+    if type(value) is not list:
+        return settle(value)
+    for place, each in enumerate(value):
+        known = _in_place(each, settle)
+        if known is not each:
+            value[place] = known
+    return value
 
 
 def _pairs(value: Any, settle: Callable[[Any], Any]) -> Any:

@@ -94,6 +94,20 @@ def settled(value: Any, _around: tuple[int, ...] = ()) -> Any:
     return collections.deque(values, value.maxlen) if kind is collections.deque else kind(values)
 
 
+def settled_in_place(value: Any, _around: tuple[int, ...] = ()) -> Any:
+    """As `settled`, for native code that changes or keeps what it is given: containers stay what they are."""
+    kind = type(value)
+    if kind not in (list, collections.deque, dict) or id(value) in _around:
+        return settled(value)
+    around = (*_around, id(value))
+    places = list(value.items() if kind is dict else enumerate(value))
+    for place, each in places:
+        known = settled_in_place(each, around)
+        if known is not each:
+            value[place] = known
+    return value
+
+
 class SizeFamily(StandInFamily):
     """Symbols."""
 
