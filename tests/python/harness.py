@@ -46,6 +46,7 @@ CALLS = (0, 1, 1)
 #: Programs that do not equal eager yet, with the reason.
 REMAINING = {
     "weak_references_with_callbacks": "what finishes natively is held by the call until it is over",
+    "backward_hooks_of_modules": "a warning given by a hook counts frames of the engine that are not there",
 }
 #: Entries come from, and go to, the on-disk cache.
 CACHED = os.environ.get("LAMPWORK_PROGRAMS_CACHED") == "1"
@@ -155,7 +156,9 @@ class Side:
     """One execution of a program: its own module, its own arguments, and what came out of the last call."""
 
     def __init__(self, feature: str, name: str, compiled: bool) -> None:
+        RemovableHandle.next_id = 0  # hooks are numbered in the process: each side counts its own
         self.module, programs = load_feature(feature)
+        self.next_hook = RemovableHandle.next_id
         self.program = programs[name]
         self.file = str(PROGRAMS / f"{feature}.py")
         self.function = self.program.function
@@ -163,7 +166,6 @@ class Side:
             self.function = lampwork.compile(self.function, options={"cache": CACHED})
         self.arguments: dict[int, list[Any]] = {}
         self.printed = io.StringIO()
-        self.next_hook = 0
 
     def call(self, which: int, seed: int) -> dict[str, Any]:
         """Calls the program on arguments number `which`; everything that can be observed afterwards, by name."""
@@ -177,7 +179,7 @@ class Side:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_installed(self.module))
             stack.enter_context(torch.set_grad_enabled(self.program.grad))
-            RemovableHandle.next_id = self.next_hook  # hooks are numbered in the process: each side counts its own
+            RemovableHandle.next_id = self.next_hook
             if which not in self.arguments:
                 self.arguments[which] = self.program.arguments(which)
             stack.enter_context(contextlib.redirect_stdout(self.printed))
