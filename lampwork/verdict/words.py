@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 #: An interval whose ends are further apart than this, and eager between them, says that the machine was too noisy.
 SPREAD = 1.2
 
+#: Peak memory that differs by less is not spoken of: a library's workspace is as large.
+WORTH_A_WORD_MIB = 64.0
+
 
 def sentence(verdict: Verdict) -> str:
     """The answer to "should I compile this?", in one sentence."""
@@ -33,11 +36,11 @@ def sentence(verdict: Verdict) -> str:
     assert eager is not None and ours is not None
     if verdict.calls is not None:
         before, after = verdict.calls * eager.call, ours.total(verdict.calls)
-        parts.append(f"your {plural(verdict.calls, unit)} take {duration(after, before)} instead of {duration(before)}")
+        parts.append(f"your {plural(verdict.calls, unit)} take {duration(after)} instead of {duration(before, after)}")
         if verdict.price is not None:
             parts.append(f"{money((before - after) / 3600 * verdict.price)} less at {verdict.price:g} an hour")
     else:
-        parts.append(f"a {unit} takes {duration(ours.call, eager.call)} instead of {duration(eager.call)}")
+        parts.append(f"a {unit} takes {duration(ours.call)} instead of {duration(eager.call, ours.call)}")
     memory = _memory(verdict, subject)
     parts += [memory] if memory else []
     if subject.compared is not None:
@@ -84,7 +87,7 @@ def _way(tried: Tried) -> str:
 def _memory(verdict: Verdict, tried: Tried) -> str:
     """The change of peak memory, where it is worth a word."""
     before, after = verdict.found.eager.peak_mib, tried.peak_mib
-    if not before or not after or abs(after / before - 1) < 0.05:
+    if not before or not after or abs(after - before) < max(WORTH_A_WORD_MIB, 0.05 * before):
         return ""
     return f"peak memory {after / before - 1:+.0%}".replace("-", "−")
 

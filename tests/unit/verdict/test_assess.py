@@ -12,6 +12,7 @@ import lampwork
 from lampwork.verdict import assess as assess_module
 from lampwork.verdict import search
 from lampwork.verdict.candidate import Allowed, Way, candidates, repeated_blocks
+from lampwork.verdict.program import Outcome, Program
 from lampwork.verdict.starting import Starting
 
 
@@ -41,6 +42,7 @@ class Net(torch.nn.Module):
 def quick(monkeypatch):
     """Loading a compiler is not measured, and rounds are few."""
     monkeypatch.setattr(assess_module, "starting", lambda device: Starting(0.0, 0.0))
+    monkeypatch.setattr(search, "load", lambda device: {})
     monkeypatch.setattr(search, "rounds", lambda names, seconds, least, most: [list(names)] * 4)
     monkeypatch.setattr(search.Search, "_why_not", lambda self, candidate: "")
 
@@ -177,3 +179,26 @@ def test_a_busy_machine_is_told_of(monkeypatch):
     assert assess_module.busy() == ()
     monkeypatch.setattr(assess_module.os, "getloadavg", lambda: (1000.0, 0, 0))
     assert "busy: 1000 programs" in assess_module.busy()[0]
+
+
+def test_a_reference_decides_where_eager_itself_is_not_exact():
+    reference = Outcome({"x": torch.linspace(1, 2, 100, dtype=torch.float64)}, {})
+    noise = torch.randn(100, generator=torch.Generator().manual_seed(0)) * 1e-3
+
+    def outcome(by):
+        return Outcome({"x": reference.left["x"].float() + by}, {})
+
+    assert not outcome(0).compare(outcome(noise)).accepted  # off by more than float32 may be
+    assert outcome(0).compare(outcome(noise), reference).accepted
+    assert outcome(noise.flip(0)).compare(outcome(noise), reference).accepted
+    assert not outcome(4 * noise.flip(0)).compare(outcome(noise), reference).accepted
+    other = Outcome({"x": reference.left["x"] * 2}, {})  # of other random numbers: it says nothing
+    assert not outcome(noise.flip(0)).compare(outcome(noise), other).accepted
+
+
+def test_the_reference_of_a_module_is_in_float64():
+    program = Program(Net().train(), (torch.randn(4, 8),))
+    program.observe()
+    found = program.reference().left
+    assert {value.dtype for name, value in found.items() if "gradient" in str(name)} == {torch.float64}
+    assert next(program.module.parameters()).dtype == torch.float32

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lampwork.verdict.horizon import Estimate, Measured, break_even, payoff
@@ -62,6 +62,7 @@ def test_rounds_must_be_the_same():
         payoff(Measured(()), Measured(()))
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may be busy
 @given(
     st.floats(1e-6, 10), st.floats(0.05, 20), st.floats(0.0, 100), st.integers(1, 10**7), st.integers(0, 2**32)
 )  # fmt: skip

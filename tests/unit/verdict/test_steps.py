@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +18,8 @@ from lampwork.verdict import watch as watch_module
 from lampwork.verdict.once import Compared
 from lampwork.verdict.starting import Starting
 from lampwork.verdict.watch import loaded_ahead
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -200,9 +204,11 @@ def command(tmp_path, *arguments, status=0):
         "script.starting = lambda device: Starting(0.0, 0.0)\n"
         "from lampwork.cli import main; sys.exit(main(sys.argv[1:]))"
     )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, "-c", code, "verdict", *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+        [sys.executable, "-c", code, "verdict", *arguments], capture_output=True, text=True, cwd=tmp_path,
+        env=environment, check=False,
+    )  # fmt: skip
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
 
