@@ -36,11 +36,11 @@ def sentence(verdict: Verdict) -> str:
     assert eager is not None and ours is not None
     if verdict.calls is not None:
         before, after = verdict.calls * eager.call, ours.total(verdict.calls)
-        parts.append(f"your {plural(verdict.calls, unit)} take {duration(after)} instead of {duration(before, after)}")
+        parts.append(f"your {plural(verdict.calls, unit)} take {_instead(after, before)}")
         if verdict.price is not None:
             parts.append(f"{money((before - after) / 3600 * verdict.price)} less at {verdict.price:g} an hour")
     else:
-        parts.append(f"a {unit} takes {duration(ours.call)} instead of {duration(eager.call, ours.call)}")
+        parts.append(f"a {unit} takes {_instead(ours.call, eager.call)}")
     memory = _memory(verdict, subject)
     parts += [memory] if memory else []
     if subject.compared is not None:
@@ -231,19 +231,22 @@ _UNITS = (
 )  # fmt: skip
 
 
-def duration(seconds: float, beside: float | None = None) -> str:
-    """As people say it, with three digits: 12.3 µs, 4.56 ms, 7.80 s, 12.0 min, 7.70 h, 3.20 days.
+def duration(seconds: float) -> str:
+    """As people say it, with three digits: 12.3 µs, 4.56 ms, 7.80 s, 12.0 min, 7.70 h, 3.20 days."""
+    factor, unit = _unit(seconds)
+    return "for ever" if math.isinf(seconds) else f"{digits(seconds * factor)} {unit}"
 
-    In the unit that `beside` has, where that makes a number that can be read.
-    """
-    if beside is not None and 0.1 < seconds / beside < 10:
-        unit = duration(beside).partition(" ")[2]
-        factor = next((each for _, each, name in _UNITS if name == unit), None)
-        return duration(seconds) if factor is None else f"{digits(seconds * factor)} {unit}"
-    for limit, factor, unit in _UNITS:
-        if seconds < limit:
-            return f"{digits(seconds * factor)} {unit}"
-    return "for ever"
+
+def _instead(seconds: float, before: float) -> str:
+    """Two durations in one unit, where both can be read in it: that of the longer, or else of the shorter one."""
+    for factor, unit in (_unit(max(seconds, before)), _unit(min(seconds, before))):
+        if 1 <= min(seconds, before) * factor and max(seconds, before) * factor < 1000:
+            return f"{digits(seconds * factor)} {unit} instead of {digits(before * factor)} {unit}"
+    return f"{duration(seconds)} instead of {duration(before)}"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    return next(((factor, unit) for limit, factor, unit in _UNITS if seconds < limit), (1 / 86400, "days"))
 
 
 def digits(value: float) -> str:

@@ -36,11 +36,11 @@ def verdict(*candidates: Tried, calls: int | None = None, call: float = 0.010, u
 
 
 def test_it_pays():
-    found = verdict(tried(0.004, 3.0, Way("reduce-overhead"), peak_mib=80.0), calls=1_000_000, price=2.0)
+    found = verdict(tried(0.004, 3.0, Way("reduce-overhead"), peak_mib=1020.0), calls=1_000_000, price=2.0)
     assert found.pays and found.speedup == pytest.approx(2.5, rel=0.01)
     assert found.sentence == (
         "Compile all of it with `reduce-overhead`: pays after 500 calls (500 to 500), your 1,000,000 calls take "
-        "1.11 h instead of 2.78 h, 3.33 less at 2 an hour, peak memory −20%, numbers verified."
+        "1.11 h instead of 2.78 h, 3.33 less at 2 an hour, peak memory +920%, numbers verified."
     )
     assert found.code == 'model = lampwork.compile(model, mode="reduce-overhead")'
 
@@ -128,3 +128,12 @@ def test_pages_are_whole(calls, candidates):
         assert "nan" not in drawing and "inf" not in drawing
     assert text.index('class="answer"') < text.index("What was tried")
     assert ("Break-even" in text) == bool(candidates)
+
+
+@pytest.mark.parametrize(
+    ("ours", "eager", "text"),
+    [(43.2, 163.2, "43.2 s instead of 163 s"), (109, 197.4, "1.82 min instead of 3.29 min"),
+     (4004, 10000, "1.11 h instead of 2.78 h"), (87.8e-6, 6.19e-3, "87.8 µs instead of 6.19 ms")],
+)  # fmt: skip
+def test_two_durations(ours, eager, text):
+    assert words._instead(ours, eager) == text
