@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -61,3 +66,30 @@ def test_set_that_the_program_changes_first():
         found, expected = set(numbers), set(numbers)
         assert compiled(torch.ones(1), found)[1] == added_and_walked(torch.ones(1), expected)[1]
         assert found == expected
+
+
+_STORED = """
+import torch, lampwork
+
+def names(x):
+    return x * 2, list({"query", "key", "value", "out"})
+
+compiled = lampwork.compile(names)
+print(compiled(torch.ones(1))[1] == names(torch.ones(1))[1], lampwork.stats(compiled)["cache_hits"])
+"""
+
+
+def test_texts_in_another_process(tmp_path):
+    """Another process hashes texts in another way, and stored entries know that."""
+    found = []
+    for seed in ("1", "2", "1"):
+        environment = {
+            **os.environ, "PYTHONHASHSEED": seed, "LAMPWORK_CACHE": "1", "LAMPWORK_CACHE_DIR": str(tmp_path),
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        }  # fmt: skip
+        script = tmp_path / "script.py"
+        script.write_text(_STORED)
+        run = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)
+        found.append(run.stdout.split())
+    assert [right for right, _ in found] == ["True"] * 3
+    assert [int(hits) > 0 for _, hits in found] == [False, False, True]
