@@ -25,7 +25,6 @@ from lampwork.capture.leave.effects import (
     collect_effects,
     granted_inputs,
     guard_distinct,
-    may_be_identities,
 )
 from lampwork.capture.leave.object_reconstruction import same_objects
 from lampwork.capture.leave.reconstruction import Templates
@@ -33,7 +32,7 @@ from lampwork.capture.leave.suspend import Retry, Suspended, function_positions,
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
 from lampwork.capture.natives.numpy_data import check_shared_arrays
-from lampwork.capture.outside import facts
+from lampwork.capture.outside import identity
 from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, LeftToEager
 from lampwork.capture.record.recorder import Recorder
@@ -179,7 +178,7 @@ class _Attempt:
             if world.locks.taken:
                 self._check_locks(end)
             check_shared_arrays(world)
-            if world.identified and may_be_identities(guards):
+            if world.identified and identity.may_be_identities(guards):
                 why = "an id() is taken, and numbers from outside may be what it gave earlier"
                 self._break_before(world.identified_at, "identity-number", why)
             late = check_assumed(world)
@@ -199,7 +198,7 @@ class _Attempt:
             if world.recorder.uses_cuda:
                 guards.equals(sources.state("cuda"), initial["cuda"])
             guard_distinct(world.loader)
-            facts.identities_stay(world.loader, world.identified)
+            identity.identities_stay(world.loader, world.identified)
             world.tensors.finish(copied=bool(world.copied_storages))
             world.backed_numbers.guard_equal()
             outputs = templates.outputs
@@ -424,9 +423,7 @@ class _Attempt:
         self.machine.frames.extend(frames)
         for frame in frames:
             if looks_at_frame(frame.code):
-                frame.locals = [
-                    loader.load(value.raw, value.source) if type(value) is Deferred else value for value in frame.locals
-                ]
+                frame.locals = [loader.look(value) for value in frame.locals]
         return self.machine.run(0, values[0] if resumption.raised else None, handled, fresh=False)
 
     def _continue(self, stop: Interruption, templates: Templates, entered: bool) -> Outcome:
@@ -513,7 +510,7 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
         handles = templates.template(torch.utils.hooks.RemovableHandle)
         effects.append(CallSetAttribute(handles, "next_id", templates.hook_number(world.hooks_registered)))
     effects += world.context_variables.effects(templates)
-    for (_, name), (cls, value) in world.classes.writes.items():
+    for (_, name), (cls, value) in world.loader.classes.writes.items():
         effects.append(CallSetAttribute(templates.template(cls), name, templates.template(value)))
     for namespace in world.names.namespaces.values():
         for name in namespace.written:

@@ -115,9 +115,7 @@ class TorchMachine(Machine):
 
     def _load(self, stack: list[Any], first: int, last: int) -> None:
         for position in range(first, last):
-            value = stack[position]
-            if type(value) is Deferred:
-                stack[position] = self.world.loader.load(value.raw, value.source)
+            stack[position] = self.world.loader.look(stack[position])
 
     def note_raised(self, error: BaseException) -> None:
         if not raised_deliberately(error):

@@ -130,6 +130,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "Keep the value in a tensor: `torch.where` in place of a branch, masks in place of indices; or compute it "
         "outside.",
     ),
+    "data-identity": Meaning(
+        "break",
+        "Whether two equal numbers, texts or tuples are one object is asked, which may change from call to call.",
+        "Compare data with `==`.",
+    ),
     "dict-key": Meaning(
         "break",
         "A dict from outside is looked up with a key whose hash is computed by Python code.",

@@ -21,6 +21,13 @@ _ENDS = frozenset({"JUMP", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"})
 _LOOKS_AT_FRAME = frozenset({
     "locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack", "globals",
 })  # fmt: skip
+#: Names by which code gets hold of a frame, its own or one of those below.
+_HOLDS_FRAME = frozenset({"_getframe", "currentframe", "tb_frame"})
+
+
+def holds_frame(code: Code) -> bool:
+    """Whether the code may keep a frame as an object. What stands for a suspended frame stands still on one line."""
+    return not _HOLDS_FRAME.isdisjoint(code.raw.co_names)
 
 
 def looks_at_frame(code: Code) -> bool:

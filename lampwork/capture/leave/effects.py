@@ -9,8 +9,7 @@ import torch
 from lampwork.capture.autograd.backward import HOOK_TABLES, has_new_history, has_usable_history
 from lampwork.capture.leave.object_reconstruction import raised_at
 from lampwork.capture.leave.reconstruction import Templates
-from lampwork.capture.outside import facts
-from lampwork.capture.outside.guards import GuardList
+from lampwork.capture.outside import identity
 from lampwork.capture.outside.load import CHANGED_BY_RAISING, Loader
 from lampwork.capture.outside.overlay import (
     MISSING,
@@ -24,7 +23,6 @@ from lampwork.capture.outside.overlay import (
 )
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
-from lampwork.ir.guard import Equals, KeysAre
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (
     Call,
@@ -127,30 +125,7 @@ def guard_distinct(loader: Loader) -> None:
             written[id(slots.owner)] = slots
     if not written:
         return
-    facts.changed_stay_different(loader, set(written))
-
-
-def may_be_identities(guards: GuardList) -> bool:
-    """Whether numbers were read from outside that may be what `id()` gave earlier: among keys and elements of sets all
-    that may be addresses, alone those that are little else."""
-    for guard in guards:
-        test = guard.test
-        if type(test) is KeysAre:
-            if any(_at_least(each, _LEAST_ADDRESS) for each in test.keys):
-                return True
-        elif type(test) is Equals and _at_least(test.value, _LARGE_ADDRESS):
-            return True
-    return False
-
-
-def _at_least(value: Any, least: int) -> bool:
-    if type(value) is tuple or type(value) is frozenset:
-        return any(_at_least(each, least) for each in value)
-    return type(value) is int and value >= least
-
-
-#: Where objects may lie, and where almost all of them do, in processes of 64 bits.
-_LEAST_ADDRESS, _LARGE_ADDRESS = 1 << 20, 1 << 32
+    identity.changed_stay_different(loader, set(written))
 
 
 def dict_written(overlay: DictOverlay, loader: Loader) -> bool:

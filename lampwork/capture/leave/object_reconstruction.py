@@ -15,8 +15,8 @@ from lampwork.capture.outside.overlay import MISSING, Break, IdentityNumber
 from lampwork.capture.outside.plain import DATES, HEAP_TYPE
 from lampwork.ir import operations
 from lampwork.ir.continuation import Place
-from lampwork.ir.guard import ObjectRef
 from lampwork.ir.number import NumberExpr
+from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import Call, ConstantValue, NewCall, NewObject, NewThing, NewValue, Template
 
 #: Builtin classes whose instances are made empty and filled.

@@ -157,6 +157,14 @@ def _contains(frame: Frame, argument: int) -> Operation:
     return Operation(native.not_contains if argument else operator.contains, (container, item), 2)
 
 
+@_operation("IS_OP")
+def _is(frame: Frame, argument: int) -> Operation | None:
+    operands = tuple(frame.stack[-2:])
+    if not any(each is True or each is False for each in operands):
+        return None  # what is handed over as an equal number or text need not be the same object
+    return Operation(operator.is_not if argument else operator.is_, operands, 2)
+
+
 @_operation("UNARY_NOT", "TO_BOOL", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
 def _truth(frame: Frame, argument: Any) -> Operation:
     return Operation(bool, (frame.stack[-1],), 1, again=True)
@@ -258,7 +266,7 @@ STEPS: frozenset[str] = frozenset(_TABLE) | {
     "IMPORT_FROM", "IMPORT_STAR", "CHECK_EXC_MATCH", "CHECK_EG_MATCH", "RAISE_VARARGS", "MATCH_MAPPING",
     "MATCH_SEQUENCE", "MATCH_KEYS", "MATCH_CLASS", "YIELD_VALUE", "RETURN_GENERATOR", "GET_YIELD_FROM_ITER",
     "BUILD_SET", "BUILD_MAP", "BUILD_CONST_KEY_MAP", "BUILD_STRING", "BUILD_SLICE", "BUILD_TUPLE", "BUILD_LIST",
-    "LIST_TO_TUPLE", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE", "IS_OP", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE",
+    "LIST_TO_TUPLE", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE",
     "INTRINSIC_1", "INTRINSIC_2", "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_FROM_DICT_OR_DEREF",
     "LOAD_FROM_DICT_OR_GLOBALS", "PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE", "PREP_RERAISE_STAR", "PRINT_EXPR",
     "SETUP_ANNOTATIONS",

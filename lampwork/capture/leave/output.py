@@ -30,7 +30,7 @@ from lampwork.capture.values.sizes import SYMBOLIC
 from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.unknown_text import UnknownText, joined, snapshot, unknown_text
 from lampwork.capture.values.walk import DEPTH, holds
-from lampwork.ir.guard import ObjectRef
+from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import Call, Effect
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50, "log": None}

@@ -33,8 +33,8 @@ from lampwork.capture.values.scalar import Element, Late, Scalar, function_of, g
 from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.unknown_text import UnknownText
 from lampwork.ir import operations
-from lampwork.ir.guard import ObjectRef
 from lampwork.ir.number import Constant, NumberExpr
+from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (
     ConstantValue,
     NewCall,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lampwork.capture.bytecode.decode import decode
-from lampwork.capture.bytecode.liveness import live_slots
+from lampwork.capture.bytecode.liveness import holds_frame, live_slots
 from lampwork.capture.leave.operations import Operation, operation_of
 from lampwork.capture.leave.reconstruction import Templates
 from lampwork.capture.machine import NULL, UNBOUND, Frame, Interruption
@@ -97,7 +97,7 @@ class Suspended:
             after=Resumption(frames, delivered, dropped=dropped, handled=handled),
             otherwise=otherwise,
             raised=raised,
-            places=tuple(_place(frame, innermost=frame is inner) for frame in self.frames if not frame.code.hidden),
+            places=tuple(place_of(frame, innermost=frame is inner) for frame in self.frames if not frame.code.hidden),
             reason=BreakReason(reason.id, reason.reason, reason.location, reason.remedy),
         )
 
@@ -153,7 +153,9 @@ def suspend(machine: TorchMachine, stop: Interruption) -> Suspended | None:
 
 
 def _suspendable(frame: Frame) -> bool:
-    return frame.generator is None and frame.names is None and frame.function is not None and not frame.code.hidden
+    if frame.generator is not None or frame.names is not None or frame.function is None:
+        return False
+    return not frame.code.hidden and not holds_frame(frame.code)
 
 
 def _handler_of(frame: Frame, index: int) -> list[int]:
@@ -196,7 +198,8 @@ def _kept(frame: Frame, wanted: frozenset[int], templates: Templates) -> Templat
     return templates.call(operations.kept, before, ConstantValue(bound), *pairs)
 
 
-def _place(frame: Frame, innermost: bool) -> Place:
+def place_of(frame: Frame, innermost: bool) -> Place:
+    """Where a frame stands: at the instruction that it executes, or that it is about to, if it is `innermost`."""
     raw = frame.code.raw
     line = frame.code.line(frame.index if innermost else frame.index - 1)
     module = frame.globals.get("__name__")
@@ -260,4 +263,4 @@ def function_positions(resumption: Resumption) -> list[int]:
     return found
 
 
-__all__ = ["Retry", "Suspended", "function_positions", "rebuild", "suspend"]
+__all__ = ["Retry", "Suspended", "function_positions", "place_of", "rebuild", "suspend"]

@@ -36,7 +36,7 @@ import sys
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from . import native_iteration, native_namespaces  # noqa: F401  (they add answers to the tables of `natives`)
+from . import native_iteration, native_namespaces, native_operators  # noqa: F401  (they add answers to `natives`)
 from .attributes import Attributes
 from .calls import Calls
 from .classes import BuildClass

@@ -15,8 +15,8 @@ from typing import Any
 
 from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
-from lampwork.ir.guard import ObjectRef
 from lampwork.ir.operations import NoValue, context_value
+from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import Source
 from lampwork.ir.template import Call, Effect, SourceValue
 

@@ -209,7 +209,7 @@ def _str(world: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _text(world: Any, function: Any, args: tuple) -> Any:
     if isinstance(args[0], type):
-        world.classes.note_names(args[0], "__module__", "__qualname__")
+        world.loader.classes.note_names(args[0], "__module__", "__qualname__")
     found = world.family(args[0]).text(args[0], function)
     return _text_of_exception(world, args[0], function) if found is HANDS_ON else found
 
@@ -218,7 +218,7 @@ def _format(world: Any, *args: Any) -> Any:
     if 1 <= len(args) <= 2:
         value, spec = args[0], args[1] if len(args) == 2 else ""
         if isinstance(value, type):
-            world.classes.note_names(value, "__module__", "__qualname__")
+            world.loader.classes.note_names(value, "__module__", "__qualname__")
         found = world.family(value).format(value, spec)
         if found is not HANDS_ON:
             return found

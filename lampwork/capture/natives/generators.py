@@ -25,8 +25,8 @@ from lampwork.capture.values.scalar import is_unbacked
 from lampwork.capture.values.unbacked_numbers import host_number, is_early
 from lampwork.fakes.fake import TensorSpec
 from lampwork.fakes.shapes import contiguous
-from lampwork.ir.guard import ObjectRef
 from lampwork.ir.operations import call_method
+from lampwork.ir.reference import ObjectRef
 
 #: Factories: how many arguments come before the sizes at most.
 _FACTORIES: dict[Any, int] = {torch.rand: 0, torch.randn: 0, torch.randint: 2, torch.randperm: 0, torch.normal: 2}

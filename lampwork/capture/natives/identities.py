@@ -11,6 +11,7 @@ from lampwork.capture.outside.overlay import Break, IdentityNumber
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.sizes import number
+from lampwork.ir.reference import is_replacement
 
 
 def _id(world: Any, *args: Any) -> Any:
@@ -34,8 +35,8 @@ def _hash(world: Any, *args: Any) -> Any:
         return hash(*args)
     value = number(args[0])
     if type(value) is Fake:
-        world.class_lookup(Fake, "__hash__")
-        return _id(world, value)  # as `Tensor.__hash__` has it
+        if not is_replacement(world.class_lookup(Fake, "__hash__")[1]):
+            return _id(world, value)  # as `Tensor.__hash__` has it
     method = world.python_special(value, "__hash__")
     if method is not UNBOUND and method is not None:
         result = world.call_special(value, method)
@@ -58,7 +59,7 @@ def _hash(world: Any, *args: Any) -> Any:
 def _is_numeric(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_numeric, value))
-    return type(value) in (int, float, bool, complex)
+    return type(value) in (int, float, bool, complex) and value == value  # what is no number hashes by its address
 
 
 NATIVES: dict[Any, Answer] = {hash: _hash, id: _id, _thread.get_ident: _get_ident}

@@ -35,7 +35,7 @@ def class_namespace(world: Any, cls: type) -> Any:
     """`cls.__dict__` of a class from outside: what is in it now, loaded; its names are guarded."""
     names = list(_class_names(world, cls))
     raw = type.__dict__["__dict__"].__get__(cls)
-    return types.MappingProxyType({name: world.classes.own_entry(cls, name, raw[name]) for name in names})
+    return types.MappingProxyType({name: world.loader.classes.own_entry(cls, name, raw[name]) for name in names})
 
 
 def _class_names(world: Any, cls: type) -> Any:

@@ -9,6 +9,7 @@ everything ("settled": from there on the copy is an ordinary container). Writes 
 from __future__ import annotations
 
 import collections
+import enum
 import types
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +30,12 @@ from lampwork.capture.outside.overlay import (
     SetOverlay,
     SlotOverlay,
 )
-from lampwork.capture.outside.plain import HEAP_TYPE, has_identity_hash, is_plain
+from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
+from lampwork.ir.reference import is_replacement
 from lampwork.ir.source import Source
+
+#: What the `enum` module keeps in members for itself; the second when it is first asked for.
+_NOTES_OF_ENUM = frozenset({"_sort_order_", "_inverted_"})
 
 
 class ContainerOverlays:
@@ -131,6 +136,10 @@ class ContainerOverlays:
         kind = type(value)
         if kind is tuple or kind is frozenset:
             return all(map(self.has_identity_hash, value))
+        if isinstance(value, torch.Tensor):
+            method = torch.Tensor.__hash__
+            self.guards.class_lookup(self.sources.named("torch", "Tensor"), "__hash__", method)
+            return not is_replacement(method)
         if kind.__flags__ & HEAP_TYPE and kind.__hash__ is object.__hash__:
             source = self.class_source(kind)
             if source is not None:
@@ -254,6 +263,9 @@ class ContainerOverlays:
         keys = tuple(overlay.base)
         if all(map(is_plain, keys)):
             self.guards.keys_are(overlay.source, keys)
+            for index, key in enumerate(keys):
+                if type(key) is not str:
+                    self.guard_members(key, self.sources.key_at(overlay.source, index))
             return
         self.guards.length_is(overlay.source, len(keys))
         for index, key in enumerate(keys):
@@ -276,6 +288,34 @@ class ContainerOverlays:
                 self.dict_read(overlay, key)
         self.unsettled.pop(id(overlay.copy), None)
         return overlay.copy
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Members of enumerations
+
+    def guard_members(self, value: Any, source: Source | None) -> None:
+        """Guards what members of enumerations in plain data hold: native code reads that as data, and a program may
+        write it. `source`: where `value` is found; None in a set, whose members are found by their class."""
+        kind = type(value)
+        if kind is tuple:
+            for index, each in enumerate(value):
+                if type(each) not in PLAIN_TYPES:
+                    self.guard_members(each, None if source is None else self.sources.item(source, index))
+        elif kind is frozenset:
+            for each in value:
+                self.guard_members(each, None)
+        elif isinstance(value, enum.Enum):
+            at = self._member_of_class(value) if source is None else source
+            for name, held in vars(value).items():
+                if name not in _NOTES_OF_ENUM and is_plain(held):
+                    self.guards.equals(self.sources.attribute(at, name), held)
+
+    def _member_of_class(self, member: enum.Enum) -> Source:
+        cls = type(member)
+        source = self.class_source(cls)
+        name = next((name for name, each in cls._member_map_.items() if each is member), None)
+        if source is None or name is None:
+            raise Break("opaque-value", f"a set with {member!r} in it is looked at")
+        return self.sources.item(self.sources.attribute(source, "_member_map_"), name)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Lists, sets
@@ -317,6 +357,7 @@ class ContainerOverlays:
             elements = tuple(map(_torch.named_operator, overlay.base))
             if all(map(is_plain, elements)):
                 self.guards.keys_are(overlay.source, elements, ordered=False)
+                self.guard_members(frozenset(elements), None)
             else:
                 self.guards.length_is(overlay.source, len(elements))
                 for index, element in enumerate(overlay.order):

@@ -1,60 +1,19 @@
 """Answers about the world before the call, each with the guard that makes it true.
 
 What capture asks of an object from outside, beyond what loading it says, is asked here: the object itself
-(`Origin.raw`) is read in this folder alone. `tests/unit/test_house.py` lists the folders that have still to follow.
+(`Origin.raw`) is read in this folder alone: `tests/unit/test_house.py` checks it.
 """
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from lampwork.capture.outside.guards import GuardList
-from lampwork.capture.outside.load import Loader
-from lampwork.capture.outside.overlay import Origin
-from lampwork.capture.outside.plain import is_plain
+from lampwork.capture.outside.overlay import MISSING, Origin
 from lampwork.ir.source import Source
 
-
-def changed_stay_different(loader: Loader, changed: set[int]) -> None:
-    """Of the objects that the program holds, those in `changed` (ids) stay other objects than all of their types."""
-    by_type: dict[type, list[tuple[int, Source]]] = {}
-    for key, origin in loader.by_value.items():
-        if not isinstance(origin.value, torch.Tensor):
-            by_type.setdefault(type(origin.raw), []).append((key, origin.source))
-    for group in by_type.values():
-        first = next((source for key, source in group if key in changed), None)
-        if first is not None and len(group) > 1:
-            loader.guards.distinct((first, *(source for _, source in group if source is not first)))
-
-
-def identities_stay(loader: Loader, identified: dict[int, Any]) -> None:
-    """Objects whose `id()` the program took stay different objects. So do all of one kind that it met: `p == q`,
-    `p in things`, `table.get(p)` and `{p, q}` compare them by identity, most of them in native code."""
-    taken = [loader.by_value[key].source for key in identified if key in loader.by_value]
-    kinds: dict[Any, list[Source]] = {}
-    met = {id(origin.raw): origin for origin in loader.by_value.values()}
-    for origin in met.values():
-        kind = _kind_known_by_identity(origin.raw, loader.guards)
-        if kind is not None and not loader.guards.covers(origin.source, "object"):
-            kinds.setdefault(kind, []).append(origin.source)
-    for sources in (taken, *kinds.values()):
-        if len(sources) > 1:
-            loader.guards.distinct(sources)
-
-
-def _kind_known_by_identity(raw: Any, guards: GuardList) -> Any:
-    """What an object from outside has in common with those that it could be the same as under its guards; None where
-    equality is a matter of contents, and for classes, modules and builtins, which are guarded one by one."""
-    kind = type(raw)
-    if kind is FunctionType:
-        return guards.reference(raw).digest
-    if isinstance(raw, (torch.Tensor, type, ModuleType, BuiltinFunctionType)) or is_plain(raw):
-        return None
-    equality = kind.__eq__
-    return kind if equality is object.__eq__ or type(equality) is FunctionType else None
+if TYPE_CHECKING:
+    from lampwork.capture.outside.load import Loader
 
 
 def globals_source(loader: Loader, names: dict[str, Any]) -> Source | None:
@@ -68,3 +27,58 @@ def globals_source(loader: Loader, names: dict[str, Any]) -> Source | None:
 def history(loader: Loader, tensor: Origin) -> tuple[Any, Source]:
     """The node that a tensor from outside is a result of, and where it is found. The caller guards its identity."""
     return tensor.raw.grad_fn, loader.sources.attribute(tensor.source, "grad_fn")
+
+
+def attribute(loader: Loader, origin: Origin, name: str) -> Any:
+    """`raw.name` of an attribute that C keeps, loaded. May raise AttributeError."""
+    return loader.load(getattr(origin.raw, name), loader.sources.attribute(origin.source, name))
+
+
+def slot(loader: Loader, origin: Origin, descriptor: Any) -> Any:
+    """What a descriptor in C gives of an object, loaded. May raise AttributeError."""
+    raw = descriptor.__get__(origin.raw, type(origin.raw))
+    return loader.load(raw, loader.sources.attribute(origin.source, descriptor.__name__))
+
+
+def instance_attribute(loader: Loader, origin: Origin, name: str) -> Any:
+    """The entry of the instance dict of an object without an overlay, loaded; MISSING, guarded, if there is none."""
+    source = loader.sources.instance_dict(origin.source)
+    raw = origin.raw.__dict__.get(name, MISSING)
+    if raw is MISSING:
+        loader.guards.has_key(source, name, False)
+        return MISSING
+    return loader.load(raw, loader.sources.item(source, name))
+
+
+def count_of_attributes(loader: Loader, origin: Origin) -> int:
+    """How many attributes are in the instance dict."""
+    count = len(origin.raw.__dict__)
+    loader.guards.length_is(loader.sources.instance_dict(origin.source), count)
+    return count
+
+
+# Tensors --------------------------------------------------------------------------------------------------------------
+
+
+def has_one_element(tensor: Origin) -> bool:
+    """Whether a tensor has one element. Its sizes are guarded since it was loaded."""
+    return tensor.raw.numel() == 1
+
+
+def is_whole(tensor: Origin) -> bool:
+    """Whether a tensor has one element, and is all of its memory. What overlaps is guarded for all tensors together."""
+    return has_one_element(tensor) and tensor.raw.untyped_storage().nbytes() == tensor.raw.element_size()
+
+
+def element(recorder: Any, tensor: Origin) -> Any:
+    """The number in a tensor of one element, as a plain number. The caller asks `Loader.numbers` for the number at the
+    tensor's source, which guards what is computed of it."""
+    with recorder._paused():
+        return tensor.raw.item()
+
+
+def is_view(loader: Loader, tensor: Origin) -> bool:
+    """Whether a tensor is a view of another."""
+    base = tensor.raw._base
+    loader.guards.type_is(loader.sources.attribute(tensor.source, "_base"), type(base))
+    return base is not None

@@ -23,12 +23,14 @@ from lampwork.ir.guard import (
     LengthIs,
     ModuleIsPlain,
     MroIs,
+    NumberRelation,
     Registered,
     SameObject,
     Test,
     TypeIs,
 )
 from lampwork.ir.loops import Location
+from lampwork.ir.number import NumberExpr
 from lampwork.ir.reference import reference
 from lampwork.ir.source import (
     Argument,
@@ -181,6 +183,11 @@ class GuardList:
     def called_with(self, root: Source, count: int, names: tuple[str, ...], ordered: tuple[str, ...]) -> None:
         """The call has `count` positional arguments and these keywords, those of `ordered` in their order."""
         self.add(root, ("arguments",), lambda: ArgumentCount(count, names, ordered))
+
+    def number_relation(self, holds: NumberExpr) -> None:
+        """A comparison of numbers is true."""
+        if holds.leaves:
+            self.add(holds.leaves[0].source, ("number", holds), lambda: NumberRelation(holds))
 
     def class_lookup(self, source: Source, name: str, found: Any) -> None:
         """`found`: the object along the MRO, or None where nothing is there."""

@@ -25,11 +25,13 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork.capture.outside.class_lookups import ClassLookups
 from lampwork.capture.outside.container_overlays import ContainerOverlays
 from lampwork.capture.outside.guards import GuardList, Sources
 from lampwork.capture.outside.overlay import (
     Break,
     CellOverlay,
+    Deferred,
     DictOverlay,
     ListOverlay,
     Origin,
@@ -53,10 +55,6 @@ _IMMUTABLE_TYPE = 1 << 8
 CHANGED_BY_RAISING = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 
 
-#: What the `enum` module keeps in members for itself; the second when it is first asked for.
-_NOTES_OF_ENUM = frozenset({"_sort_order_", "_inverted_"})
-
-
 class Loader(ContainerOverlays):
     """Tables of everything from outside that the program has met, and `load`, which adds to them."""
 
@@ -64,6 +62,7 @@ class Loader(ContainerOverlays):
         super().__init__(guards, sources)
         #: `TensorInputs`: makes fakes and graph inputs.
         self.tensors = tensors
+        self.classes = ClassLookups(self)
         #: `BackedNumbers`: numbers that may be others on the next call.
         self.numbers = numbers
         #: Values that no native function may look into, by id.
@@ -121,6 +120,10 @@ class Loader(ContainerOverlays):
             return handler(raw, source)
         return self._load_other(raw, source)
 
+    def look(self, value: Any) -> Any:
+        """The value, loaded if it is a `Deferred`."""
+        return self.load(value.raw, value.source) if type(value) is Deferred else value
+
     def origin(self, value: Any) -> Origin | None:
         """Where a value that the program holds came from, if it came from outside and has an identity."""
         return self.by_value.get(id(value))
@@ -161,7 +164,7 @@ class Loader(ContainerOverlays):
         return raw
 
     def _load_float(self, raw: float, source: Source) -> Any:
-        if in_parameter_group(source) or self.tensors.policy.is_symbol(source, "value"):
+        if raw == raw and (in_parameter_group(source) or self.tensors.policy.is_symbol(source, "value")):
             self.guards.type_is(source, float)
             return self.numbers.at(source, "value", raw)
         self.guards.equals(source, raw)
@@ -288,6 +291,7 @@ class Loader(ContainerOverlays):
             return origin.value
         self.guards.type_is(source, types.MappingProxyType)
         self.guards.keys_are(source, tuple(mapping))
+        self.guard_members(frozenset(mapping), None)
         copy = {key: self.load(value, self.sources.item(source, key)) for key, value in mapping.items()}
         return self.remember(types.MappingProxyType(type(mapping)(copy)), raw, source)
 
@@ -302,6 +306,7 @@ class Loader(ContainerOverlays):
 
     def _load_frozenset(self, raw: Any, source: Source) -> Any:
         if is_plain(raw):
+            self.guard_members(raw, source)
             self.guards.equals(source, raw)
             return raw if id(raw) in self.by_raw else self.remember(raw, raw, source)
         value = self._load_opaque(raw, source)
@@ -313,6 +318,7 @@ class Loader(ContainerOverlays):
     def _load_tuple(self, raw: Any, source: Source) -> Any:
         if is_plain(raw) and not self.tensors.policy.opens(source) and not _holds_hyper_parameters(raw, source):
             self.guards.equals(source, raw)
+            self.guard_members(raw, source)
             return raw
         origin = self._known(raw, source)
         if origin is not None:
@@ -360,18 +366,15 @@ class Loader(ContainerOverlays):
         return self.remember(raw, raw, source)
 
     def _load_member(self, raw: enum.Enum, source: Source) -> Any:
-        """A member of an enumeration with what it holds: native code reads that as data, and a program may write it."""
-        self._load_plain(raw, source)
-        for name, held in vars(raw).items():
-            if name not in _NOTES_OF_ENUM and is_plain(held):
-                self.guards.equals(self.sources.attribute(source, name), held)
+        self.guards.equals(source, raw)
+        self.guard_members(raw, source)
         return raw
 
     def _load_pattern(self, raw: re.Pattern, source: Source) -> Any:
         self.guards.type_is(source, re.Pattern)
         for name in ("pattern", "flags"):
             self.guards.equals(self.sources.attribute(source, name), getattr(raw, name))
-        return self.remember(raw, raw, source) if id(raw) not in self.by_raw else raw
+        return raw if self._known(raw, source) is not None else self.remember(raw, raw, source)
 
     def _load_cell(self, raw: types.CellType, source: Source) -> Any:
         """A cell that is held as such: a variable that suspended frames share with functions."""

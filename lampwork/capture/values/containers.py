@@ -27,6 +27,7 @@ from lampwork.capture.values.walk import holds
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
 _SEQUENCES = frozenset({tuple, list, torch.Size})
+_IN_C = frozenset({collections.OrderedDict, collections.defaultdict, collections.deque})
 
 
 class ContainerFamily(ObjectFamily):
@@ -102,7 +103,7 @@ class ContainerFamily(ObjectFamily):
             if not isinstance(left, _CONTAINERS) or not isinstance(right, _CONTAINERS):
                 return World.compare_op(self.world, op, left, right)
             raise Break("comparison", "containers of objects are compared")
-        if isinstance(left, dict) and _own_method(left, "__eq__"):
+        if isinstance(left, dict) and self._own_method(left, "__eq__"):
             if not all(self.world.loader.has_identity_hash(key) for key in [*left, *right]):
                 raise Break("comparison", "dicts with objects as keys are compared")
             if isinstance(left, collections.OrderedDict) and list(left) != list(right):
@@ -133,9 +134,16 @@ class ContainerFamily(ObjectFamily):
             self.world.machine.complete(self.world.compare_op(operator.eq, left, right))
         )
 
+    def _own_method(self, container: Any, name: str) -> bool:
+        """Whether the container's class keeps the builtin method `name`; guarded."""
+        cls = type(container)
+        if cls in BUILTIN or cls in _IN_C:
+            return True
+        return type(self.world.class_lookup(cls, name)[1]) is not FunctionType
+
     def truth(self, value: Any) -> bool:
-        if id(value) in self.world.loader.unsettled and _own_method(value, "__len__"):
-            if not hasattr(type(value), "__bool__"):
+        if id(value) in self.world.loader.unsettled and self._own_method(value, "__len__"):
+            if not self.world.class_lookup(type(value), "__bool__")[0]:
                 return self.length(value) != 0
         return World.truth(self.world, value)
 
@@ -145,7 +153,7 @@ class ContainerFamily(ObjectFamily):
         loader = self.world.loader
         key = self.world.native_key(container, key)
         overlay = loader.unsettled.get(id(container))
-        if overlay is not None and _own_method(container, "__getitem__"):
+        if overlay is not None and self._own_method(container, "__getitem__"):
             if type(overlay) is ListOverlay:
                 if type(key) is int:
                     return loader.list_read(overlay, key)
@@ -156,14 +164,17 @@ class ContainerFamily(ObjectFamily):
                     return value
                 if isinstance(container, collections.defaultdict):
                     loader.dict_settle(overlay)
-                elif type(container) in (dict, collections.OrderedDict) or not hasattr(type(container), "__missing__"):
+                elif (
+                    type(container) in (dict, collections.OrderedDict)
+                    or not (self.world.class_lookup(type(container), "__missing__")[0])
+                ):
                     raise KeyError(key)
         return World.get_item(self.world, container, key)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         key = self.world.native_key(container, key)
         overlay = self.world.loader.unsettled.get(id(container))
-        if overlay is not None and _own_method(container, "__setitem__"):
+        if overlay is not None and self._own_method(container, "__setitem__"):
             if type(overlay) is DictOverlay:
                 self.world.loader.dict_write(overlay, key, value)
                 return
@@ -174,7 +185,7 @@ class ContainerFamily(ObjectFamily):
     def del_item(self, container: Any, key: Any) -> None:
         key = self.world.native_key(container, key)
         overlay = self.world.loader.unsettled.get(id(container))
-        if overlay is not None and _own_method(container, "__delitem__"):
+        if overlay is not None and self._own_method(container, "__delitem__"):
             if type(overlay) is DictOverlay:
                 if not self.world.loader.dict_delete(overlay, key):
                     raise KeyError(key)
@@ -201,7 +212,7 @@ class ContainerFamily(ObjectFamily):
         kind = type(key)
         if kind.__flags__ & HEAP_TYPE and not isinstance(key, (tuple, frozenset)):
             for name in ("__hash__", "__eq__"):
-                method = getattr(kind, name)
+                method = self.world.class_lookup(kind, name)[1]
                 if type(method) is FunctionType and not only_reads(method):
                     raise Break("python-hash", f"a {kind.__qualname__} with a {name} of its own is used as a key")
             if type(kind.__hash__) is FunctionType:
@@ -256,10 +267,10 @@ class ContainerFamily(ObjectFamily):
         if not isinstance(container, _CONTAINERS):
             return HANDS_ON
         overlay = self.world.loader.unsettled.get(id(container))
-        if overlay is not None and type(overlay) is DictOverlay and _own_method(container, "__contains__"):
+        if overlay is not None and type(overlay) is DictOverlay and self._own_method(container, "__contains__"):
             return self.world.loader.dict_has(overlay, item)
         self.world.touch(container)
-        if isinstance(container, (list, tuple, collections.deque)) and _own_method(container, "__contains__"):
+        if isinstance(container, (list, tuple, collections.deque)) and self._own_method(container, "__contains__"):
             return self._sequence_contains(item, container)
         self.check_key(container, item)
         return HANDS_ON
@@ -302,7 +313,7 @@ class ContainerFamily(ObjectFamily):
 
     def length(self, value: Any) -> int:
         overlay = self.world.loader.unsettled.get(id(value))
-        if overlay is not None and _own_method(value, "__len__"):
+        if overlay is not None and self._own_method(value, "__len__"):
             return self._overlay_length(overlay)
         return World.length(self.world, value)
 
@@ -320,7 +331,7 @@ class ContainerFamily(ObjectFamily):
     def iterate(self, value: Any) -> Any:
         loader = self.world.loader
         overlay = loader.unsettled.get(id(value))
-        if type(overlay) is DictOverlay and _own_method(value, "__iter__"):
+        if type(overlay) is DictOverlay and self._own_method(value, "__iter__"):
             loader.dict_keys(overlay)
             if type(value) is dict:
                 return dict.__iter__(value)
@@ -363,13 +374,3 @@ _NATIVE_EQUALITY = (
     object.__eq__, list.__eq__, tuple.__eq__, dict.__eq__, set.__eq__, str.__eq__, int.__eq__, float.__eq__,
     frozenset.__eq__, type(None).__eq__, bool.__eq__, bytes.__eq__,
 )  # fmt: skip
-
-
-def _own_method(container: Any, name: str) -> bool:
-    """Whether the container's class keeps the builtin method `name`."""
-    cls = type(container)
-    return (
-        cls in BUILTIN
-        or cls in (collections.OrderedDict, collections.defaultdict, collections.deque)
-        or (type(getattr(cls, name, None)).__name__ != "function")
-    )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.outside import facts
 from lampwork.capture.record.fake import Fake
 
 aten = torch.ops.aten
@@ -37,10 +38,9 @@ def is_nonzero(world: Any, tensor: Fake | None) -> bool:
     if type(counter) is not Fake or counter.dtype is not torch.int64 or counter.device.type != "cpu":
         return False
     origin, steps = world.loader.origin(counter), _steps(world.recorder, counter)
-    if origin is None or steps is None or origin.raw.numel() != 1:
+    if origin is None or steps is None or not facts.has_one_element(origin):
         return False
-    with world.recorder._paused():
-        value = origin.raw.item()
+    value = facts.element(world.recorder, origin)
     held = world.backed_numbers.at(origin.source, "item", value)
     return world.backed_numbers.compare(operator.ne, held, -steps)
 

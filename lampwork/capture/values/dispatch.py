@@ -28,6 +28,7 @@ from lampwork.capture.machine import UNBOUND, Frame, MachineGenerator, World
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.natives.conversions import index_of
 from lampwork.capture.natives.effect_classes import ITERATORS
+from lampwork.capture.outside.identity import MANY_EQUAL, same_data
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, unsupported
@@ -72,6 +73,8 @@ class Families(dict[type, Family]):
         self.namespace = NamespaceFamily(world)
         self.plain = ObjectFamily(world)
         self.opaque = OpaqueFamily(world)
+        #: Classes of what stands for numbers and texts.
+        self.stand_ins = self.text.stand_ins | self.backed.stand_ins | self.unbacked.stand_ins | self.size.stand_ins
         #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
         #: the array sees a float.
         self.ranked = (
@@ -176,12 +179,27 @@ class Dispatcher(World):
         return answers[type(left), type(right)]
 
     def is_(self, left: Any, right: Any) -> bool:
+        kind = type(left)
+        if kind in MANY_EQUAL and kind is type(right):
+            frames = self.machine.frames
+            return same_data(self.loader, left, right, frames[-1].code.raw.co_consts if frames else ())
         if left is right:
             return True
+        if kind in self.families.stand_ins or type(right) in self.families.stand_ins:
+            return self._same_number(left, right)
         first, second = self.loader.origin(left), self.loader.origin(right)
         if first is not None and second is not None and type(left) is type(right):
             self.guards.distinct((first.source, second.source))
         return False
+
+    def _same_number(self, left: Any, right: Any) -> bool:
+        """`left is right`, one of which is a number or a text that may vary."""
+        kinds = {self.type_of(left), self.type_of(right)}
+        if kinds == {bool}:
+            return self.truth(left) is self.truth(right)
+        if len(kinds) > 1:
+            return False
+        raise Break("data-identity", "whether a number that may vary is the same object as another is asked")
 
     # -- one value
 
@@ -309,18 +327,18 @@ class Dispatcher(World):
         self.families[type(obj)].instance_delete(obj, name)
 
     def class_lookup(self, cls: type, name: str) -> tuple[bool, Any]:
-        found = self.classes.found.get((id(cls), name))
-        return self.classes.lookup(cls, name) if found is None else found
+        found = self.loader.classes.found.get((id(cls), name))
+        return self.loader.classes.lookup(cls, name) if found is None else found
 
     def raise_missing(self, obj: Any, name: str) -> None:
-        self.classes.note_names(obj if isinstance(obj, type) else self.type_of(obj), "__name__")
+        self.loader.classes.note_names(obj if isinstance(obj, type) else self.type_of(obj), "__name__")
         World.raise_missing(self, obj, name)
 
     def note_bases(self, cls: Any, asked: Any = None) -> None:
-        self.classes.note_bases(cls, asked)
+        self.loader.classes.note_bases(cls, asked)
 
     def super_lookup(self, start: type, after: type, name: str) -> tuple[bool, Any]:
-        return self.classes.super_lookup(start, after, name)
+        return self.loader.classes.super_lookup(start, after, name)
 
     def type_store(self, cls: type, name: str, value: Any) -> None:
         self.classes.store(cls, name, value)

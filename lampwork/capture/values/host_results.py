@@ -19,7 +19,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.fake import DataDependent, TensorSpec, make_fake
-from lampwork.ir.guard import ObjectRef
+from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import HostInput
 from lampwork.ir.template import HostCall, HostValue, Template
 

@@ -24,11 +24,11 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.outside import facts
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.scalar import NUMERIC, Scalar, element, is_backed, taken
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
-from lampwork.ir.guard import NumberRelation
 from lampwork.ir.number import Leaf, NumberExpr, applied, compared, constant, equals, leaf
 from lampwork.ir.number_operations import RELATION_OF, operation_of, single
 from lampwork.ir.reference import ObjectRef
@@ -118,8 +118,7 @@ class BackedNumbers:
 
     def relation(self, holds: NumberExpr) -> None:
         """Guards that a comparison is true."""
-        if holds.leaves:
-            self.guards.add(holds.leaves[0].source, ("number", holds), lambda: NumberRelation(holds))
+        self.guards.number_relation(holds)
 
     def compute(self, op: Any, left: Any, right: Any) -> Any:
         """`op(left, right)` of numbers; guards what would make it raise, or be of another class."""
@@ -285,7 +284,7 @@ class BackedNumbers:
             return None
         if origin is None:
             return self._made(tensor)
-        if not _is_whole(origin.raw):
+        if not facts.is_whole(origin):
             return None
         self.contents[key] = _Unread(origin, tensor.dtype)
         return self._known(key)
@@ -294,8 +293,7 @@ class BackedNumbers:
         """What the host knows to be in the storage `key`; None where it cannot tell. What was not read yet is, now."""
         known = self.contents.get(key)
         if type(known) is _Unread:
-            with self.recorder._paused():
-                value = known.origin.raw.item()
+            value = facts.element(self.recorder, known.origin)
             found = self._like_others(known.origin.source, value, known.dtype)
             if known.dtype is not torch.float64:
                 self._singles.add(found.expression)
@@ -316,10 +314,9 @@ class BackedNumbers:
         if counter.dtype is not torch.int64 or _torch.storage_key(counter) in self.recorder.written:
             return None
         origin = origin_of(counter)
-        if origin is None or not _is_whole(origin.raw):
+        if origin is None or not facts.is_whole(origin):
             return None
-        with self.recorder._paused():
-            value = origin.raw.item()
+        value = facts.element(self.recorder, origin)
         return self.compare(_DECISIONS[node.target], self.at(origin.source, "item", value), number)
 
     def _like_others(self, source: Source, value: float, dtype: torch.dtype) -> Scalar:
@@ -378,7 +375,7 @@ class BackedNumbers:
         key = _torch.storage_key(tensor)
         known = self.contents.get(key)
         unwritten = known is None and key not in self.recorder.written
-        if unwritten and origin is not None and tensor.is_floating_point() and _is_whole(origin.raw):
+        if unwritten and origin is not None and tensor.is_floating_point() and facts.is_whole(origin):
             known = _Unread(origin, tensor.dtype)
         if type(known) is _Unread:
             return replace(known, steps=(*known.steps, (step, operand)))
@@ -456,7 +453,3 @@ def _only_stored_to(node: Any) -> bool:
 def _has_one(tensor: Any) -> bool:
     """Whether the tensor has one element; a symbolic size is not asked."""
     return all(type(size) is int and size == 1 for size in tensor.size())
-
-
-def _is_whole(raw: torch.Tensor) -> bool:
-    return raw.numel() == 1 and raw.untyped_storage().nbytes() == raw.element_size()

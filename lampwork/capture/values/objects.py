@@ -15,6 +15,7 @@ from lampwork import _torch
 from lampwork.capture.machine import World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.natives.introspection import class_namespace
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS
@@ -60,6 +61,8 @@ class ObjectFamily(Family):
             return self.world.histories.load(obj, name)
         if cls is _torch.pybind_metaclass:
             return getattr(obj, name)
+        if cls is types.TracebackType and name == "tb_frame":  # it goes on, and what stands for it does not
+            raise Break("native-attribute", "the frame of a traceback is read")
         if cls in _torch.OPERATOR_SPACES:  # what an operator is found by is native, and its own
             _torch.look_up_operator(obj, name)
         if cls.__flags__ & HEAP_TYPE:
@@ -161,9 +164,7 @@ class ObjectFamily(Family):
             raise Break("native-attribute", f"{name} of module {obj.__name__} is read")
         origin = self.world.loader.origin(obj)
         if origin is not None and type(obj) is property:
-            return self.world.loader.load(
-                descriptor.__get__(origin.raw, property), self.world.sources.attribute(origin.source, name)
-            )
+            return facts.slot(self.world.loader, origin, descriptor)
         if origin is None:
             return descriptor.__get__(obj, type(obj))
         slots = self._slots(obj, descriptor)
@@ -179,10 +180,9 @@ class ObjectFamily(Family):
             if name == "__closure__" or name == "__globals__":
                 raise Break("native-attribute", f"{name} of a function is read")
         try:
-            raw = descriptor.__get__(origin.raw, type(origin.raw))
+            value = facts.slot(self.world.loader, origin, descriptor)
         except AttributeError:
             raise Break("native-attribute", f"{type(obj).__name__}.{name} has no value") from None
-        value = self.world.loader.load(raw, self.world.sources.attribute(origin.source, name))
         slots.values[name] = slots.initial[name] = value
         return value
 
@@ -190,6 +190,9 @@ class ObjectFamily(Family):
         """What `code` says of where it was written; guarded where it is that of a function from outside."""
         value = getattr(code, name)
         source = self.code_sources.get(id(code))
+        origin = self.world.loader.origin(code)
+        if source is None and origin is not None:
+            source = origin.source
         return value if source is None else self.world.loader.load(value, self.world.sources.attribute(source, name))
 
     def _slots(self, obj: Any, descriptor: Any) -> Any:

@@ -12,6 +12,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.autograd.backward import HOOK_TABLES
 from lampwork.capture.machine.attributes import NATIVE_KINDS
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.outside.tensor_inputs import TENSOR_ATTRIBUTES
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Where a program replaces these, PyTorch, and checks of guards, cannot read them either.
 _READ_BY_ALL = frozenset({"shape", "dtype", "device", "layout", "ndim", "requires_grad"})
-_TENSOR_MRO = torch.Tensor.__mro__
 
 
 class TensorAttributes:
@@ -39,20 +39,6 @@ class TensorAttributes:
         )
         #: Leaves from outside, by id, whose gradients the autograd engine is adding to.
         self.accumulating: set[int] = set()
-
-    def class_entry(self, name: str) -> tuple[bool, Any]:
-        """The entry `name` of `torch.Tensor` and its bases, guarded."""
-        source = self.sources.named("torch", "Tensor")
-        for owner in _TENSOR_MRO:
-            namespace = owner.__dict__
-            if name in namespace:
-                found = namespace[name]
-                self.guards.class_lookup(source, name, found)
-                if type(found) is FunctionType and not found.__module__.startswith("torch."):
-                    self.loader.remember(found, found, self.sources.class_attribute(source, name))
-                return True, found
-        self.guards.class_lookup(source, name, None)
-        return False, None
 
     def load(self, tensor: Any, name: str) -> Any:
         """`tensor.name`."""
@@ -98,14 +84,7 @@ class TensorAttributes:
         elif origin is None:
             value = MISSING
         else:
-            source = self.sources.instance_dict(origin.source)
-            raw = origin.raw.__dict__.get(name, MISSING)
-            if raw is MISSING:
-                self.guards.has_key(source, name, False)
-                value = MISSING
-            else:
-                value = self.loader.load(raw, self.sources.item(source, name))
-            values[name] = value
+            value = values[name] = facts.instance_attribute(self.loader, origin, name)
         if value is MISSING:
             cls = self.world.type_of(tensor)
             raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
@@ -122,10 +101,7 @@ class TensorAttributes:
     def _hook_table(self, tensor: Any, name: str, origin: Any) -> Any:
         values = self._tensor_values(tensor)
         if name not in values:
-            value = None
-            if origin is not None:
-                raw = getattr(origin.raw, name)
-                value = self.loader.load(raw, self.sources.attribute(origin.source, name))
+            value = None if origin is None else facts.attribute(self.loader, origin, name)
             values[name] = self.loader.slots[id(tensor)].initial[name] = value
         if name == "_backward_hooks" and values[name] is not None and _has_later_history(tensor):
             values[name] = None  # as in eager: the hooks stay where they were registered
@@ -138,7 +114,7 @@ class TensorAttributes:
         if "grad" not in values:
             if origin is None:
                 return tensor.grad  # what `backward` left there
-            values["grad"] = self.loader.load(origin.raw.grad, self.sources.attribute(origin.source, "grad"))
+            values["grad"] = facts.attribute(self.loader, origin, "grad")
             self.loader.slots[id(tensor)].initial["grad"] = values["grad"]
         return values["grad"]
 
@@ -201,10 +177,8 @@ class TensorAttributes:
         if self._tensor_values(tensor).keys() - {"grad", "data"}:
             raise Break("tensor-attribute", "a tensor that carries attributes is copied")
         origin = self.loader.origin(tensor)
-        if origin is not None:
-            self.guards.length_is(self.sources.instance_dict(origin.source), len(origin.raw.__dict__))
-            if origin.raw.__dict__:
-                raise Break("tensor-attribute", "a tensor that carries attributes is copied")
+        if origin is not None and facts.count_of_attributes(self.loader, origin):
+            raise Break("tensor-attribute", "a tensor that carries attributes is copied")
 
 
 __all__ = ["TensorAttributes", "HEAP_TYPE"]

@@ -21,6 +21,7 @@ from lampwork.capture.values.sized_indices import has_found_index, part_at
 from lampwork.capture.values.unbacked_numbers import as_element, as_size, item
 from lampwork.capture.values.unknown_text import text_of_tensor
 from lampwork.fakes.symbolic import by_contents
+from lampwork.ir.reference import is_replacement
 
 if TYPE_CHECKING:
     from lampwork.capture.machine import Frame
@@ -70,9 +71,19 @@ class TensorFamily(Family):
     # -- conversions
 
     def text(self, value: Any, function: Any) -> Any:
-        return text_of_tensor(self.world, value) if type(value) is Fake else HANDS_ON
+        if type(value) is not Fake or self._replaced(value, "__repr__") or self._replaced(value, "__str__"):
+            return HANDS_ON
+        return text_of_tensor(self.world, value)
 
-    def format(self, value: Any, spec: Any = "") -> Any:
+    def format(self, value: Any, spec: Any) -> Any:
+        return HANDS_ON if self._replaced(value, "__format__") else self.formatted(value, spec)
+
+    def _replaced(self, value: Any, name: str) -> bool:
+        """Whether a method of all tensors is one that a program put there."""
+        return is_replacement(self.world.class_lookup(type(value), name)[1])
+
+    def formatted(self, value: Any, spec: Any = "") -> Any:
+        """What PyTorch's own `__format__` gives."""
         if value.dim() or self.kind(value) is not torch.Tensor:
             if spec:
                 raise TypeError(f"unsupported format string passed to {self.kind(value).__name__}.__format__")

@@ -159,7 +159,7 @@ def _set_options(world: Any, *args: Any, **kwargs: Any) -> None:
 
 def _format_tensor(world: Any, tensor: Any, *args: Any) -> str:
     if type(tensor) in TENSOR_KINDS:
-        return world.families.tensor.format(tensor, *args)
+        return world.families.tensor.formatted(tensor, *args)
     return torch.Tensor.__format__(tensor, *args)
 
 

@@ -142,7 +142,7 @@ def _call_while_handling(handled: BaseException, call: Callable, suspended: Susp
 def _finish(resumption: Resumption, values: tuple) -> Any:
     with forks.compiling():
         finish = importlib.import_module("lampwork.capture.leave.finish").finish
-    return finish(resumption, values)
+    return finish(resumption, values, caller)
 
 
 class Continuation(CompiledFunction):
