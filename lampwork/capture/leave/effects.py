@@ -10,6 +10,7 @@ from lampwork.capture.autograd.backward import HOOK_TABLES, has_new_history, has
 from lampwork.capture.leave.object_reconstruction import raised_at
 from lampwork.capture.leave.reconstruction import Templates
 from lampwork.capture.outside import identity
+from lampwork.capture.outside.changes import dict_written, list_written, same, set_written
 from lampwork.capture.outside.load import CHANGED_BY_RAISING, Loader
 from lampwork.capture.outside.overlay import (
     MISSING,
@@ -21,7 +22,6 @@ from lampwork.capture.outside.overlay import (
     SetOverlay,
     SlotOverlay,
 )
-from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (
@@ -118,7 +118,7 @@ def guard_distinct(loader: Loader) -> None:
         if listed.changed or (listed.state == "settled" and list_written(listed, loader)):
             written[id(listed.copy)] = listed
     for collected in loader.sets.values():
-        if collected.settled and _set_written(collected):
+        if collected.settled and set_written(collected):
             written[id(collected.copy)] = collected
     for slots in loader.slots.values():
         if slots.written:
@@ -126,43 +126,6 @@ def guard_distinct(loader: Loader) -> None:
     if not written:
         return
     identity.changed_stay_different(loader, set(written))
-
-
-def dict_written(overlay: DictOverlay, loader: Loader) -> bool:
-    """Whether the program has changed the dict."""
-    if overlay.changed:
-        return True
-    if not overlay.whole:
-        return False
-    base, copy = overlay.base, overlay.copy
-    return list(base) != list(copy) or not all(
-        key in overlay.pending or _same(dict.__getitem__(copy, key), base[key], loader) for key in base
-    )
-
-
-def list_written(overlay: ListOverlay, loader: Loader) -> bool:
-    """Whether the program has changed the list, which was loaded whole."""
-    copy = list(overlay.base_class.__iter__(overlay.copy))
-    return len(copy) != len(overlay.base) or not all(_same(a, b, loader) for a, b in zip(copy, overlay.base))
-
-
-def _set_written(overlay: SetOverlay) -> bool:
-    """Whether the program has changed the set: True in place of 1 counts."""
-    if overlay.copy != overlay.base:
-        return True
-    before = {each: each for each in overlay.base}
-    return any(each is not before[each] and repr(each) != repr(before[each]) for each in overlay.copy)
-
-
-def _same(now: Any, before: Any, loader: Loader) -> bool:
-    """Whether what is stored now is what was stored before (`before` is raw)."""
-    if now is before:
-        return True
-    origin = loader.by_raw.get(id(before))
-    if origin is not None:
-        return now is origin.value
-    # Equal plain data of the same type: identity of constants is nobody's business.
-    return type(now) is type(before) and is_plain(now) and is_plain(before) and repr(now) == repr(before)
 
 
 def _dict_effects(overlay: DictOverlay, loader: Loader, templates: Templates) -> list[Effect]:
@@ -197,7 +160,7 @@ def _dict_effects(overlay: DictOverlay, loader: Loader, templates: Templates) ->
         if key in overlay.pending:
             continue
         now = dict.__getitem__(copy, key)
-        if key in base and key not in overlay.unseen and _same(now, base[key], loader):
+        if key in base and key not in overlay.unseen and same(now, base[key], loader):
             continue
         if owner is not None and isinstance(key, str):
             effects.append(SetAttribute(owner, key, templates.template(now)))
@@ -218,7 +181,7 @@ def _list_effects(overlay: ListOverlay, loader: Loader, templates: Templates) ->
         if type(element) is Pending:
             if element.index != keep:
                 break
-        elif not _same(element, base[keep], loader):
+        elif not same(element, base[keep], loader):
             break
         keep += 1
     if keep == len(base) == len(copy):
@@ -233,7 +196,7 @@ def _list_effects(overlay: ListOverlay, loader: Loader, templates: Templates) ->
 
 
 def _set_effects(overlay: SetOverlay, templates: Templates) -> list[Effect]:
-    if not _set_written(overlay):
+    if not set_written(overlay):
         return []
     return [ReplaceSet(SourceValue(overlay.source), templates.items(overlay.copy))]
 

@@ -11,8 +11,8 @@ import gc
 from types import FunctionType, ModuleType
 from typing import Any
 
-from lampwork.capture.leave.effects import dict_written, list_written
-from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay
+from lampwork.capture.outside import changes, facts
+from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import has_identity_hash, is_plain
 
 CACHED_FUNCTION: Any = functools._lru_cache_wrapper  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def _argument(world: Any, value: Any) -> Any:
     if is_plain(value):
         return value
     origin = world.loader.origin(value)
-    if origin is not None and origin.value is origin.raw and has_identity_hash(value):
+    if origin is not None and facts.is_itself(origin) and has_identity_hash(value):
         return origin.source
     return MISSING
 
@@ -69,14 +69,14 @@ def _called(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> A
 
 def _remembered_or_computed(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if not _remembers(function, args, kwargs):
-        if _has_changed_anything(world):
+        if changes.has_changed_anything(world):
             raise Break(
                 "cached-function",
                 f"{function.__wrapped__.__qualname__} is called for the first time after the program has changed state",
                 "Call it once before the compiled function.",
             )
         result = _called(world, function, args, kwargs)
-        if _was_changed(world):
+        if changes.was_changed(world):
             raise Break("cached-function", f"{function.__wrapped__.__qualname__} changes what the program has read")
         return result
     return _called(world, function, args, kwargs)
@@ -102,38 +102,3 @@ def _remembers(function: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     if typed:
         key = (*key, *map(type, args), *map(type, kwargs.values()))
     return key in caches[0]
-
-
-def _has_changed_anything(world: Any) -> bool:
-    loader = world.loader
-    return (
-        any(dict_written(overlay, loader) for overlay in loader.dicts.values())
-        or any(each.changed or each.state == "settled" and list_written(each, loader) for each in loader.lists.values())
-        or any(overlay.settled and overlay.copy != overlay.base for overlay in loader.sets.values())
-        or any(overlay.written for overlay in loader.slots.values())
-        or any(overlay.written for overlay in loader.cells.values())
-        or any(namespace.written for namespace in world.names.namespaces.values())
-        or bool(world.recorder.written)
-    )
-
-
-def _was_changed(world: Any) -> bool:
-    """Whether native code has changed an object that the program looked at."""
-    for overlay in world.loader.dicts.values():
-        if type(overlay) is DictOverlay and not _same_items(dict(overlay.raw), overlay.base):
-            return True
-    for overlay in world.loader.lists.values():
-        if type(overlay) is ListOverlay:
-            now = list(overlay.base_class.__iter__(overlay.raw))
-            if len(now) != len(overlay.base) or any(a is not b for a, b in zip(now, overlay.base)):
-                return True
-    for namespace in world.names.namespaces.values():
-        for name, value in namespace.initial.items():
-            raw = namespace.raw.get(name, MISSING)
-            if world.loader.current(raw) is not value and not (is_plain(raw) and raw == value):
-                return True
-    return False
-
-
-def _same_items(now: dict, before: dict) -> bool:
-    return len(now) == len(before) and all(key in now and now[key] is value for key, value in before.items())

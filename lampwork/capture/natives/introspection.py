@@ -13,7 +13,6 @@ import torch
 from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import INTRINSICS
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.outside.plain import HEAP_TYPE
 
 _ProtocolMeta: Any = type(typing.Protocol)
 #: The code of the function `dispatch` that `functools.singledispatch` puts behind a generic function.
@@ -33,18 +32,7 @@ def _globals(world: Any) -> Any:
 
 def class_namespace(world: Any, cls: type) -> Any:
     """`cls.__dict__` of a class from outside: what is in it now, loaded; its names are guarded."""
-    names = list(_class_names(world, cls))
-    raw = type.__dict__["__dict__"].__get__(cls)
-    return types.MappingProxyType({name: world.loader.classes.own_entry(cls, name, raw[name]) for name in names})
-
-
-def _class_names(world: Any, cls: type) -> Any:
-    raw = type.__dict__["__dict__"].__get__(cls)
-    if cls.__flags__ & HEAP_TYPE:
-        source = world.loader.class_source(cls)
-        if source is not None:
-            world.guards.keys_are(world.sources.instance_dict(source), tuple(raw))
-    return raw
+    return types.MappingProxyType(world.loader.classes.own_entries(cls))
 
 
 def _dir(world: Any, *args: Any) -> Any:
@@ -58,10 +46,8 @@ def _dir(world: Any, *args: Any) -> Any:
     if isinstance(value, ModuleType):
         names.update(dict.fromkeys(world.collect(world.names.as_dict(world.names.module_namespace(value)))))
         return sorted(names)
-    world.note_bases(value if isinstance(value, type) else kind)
-    classes = type.__getattribute__(value, "__mro__") if isinstance(value, type) else kind.__mro__
-    for cls in classes:
-        names.update(dict.fromkeys(_class_names(world, cls)))
+    for cls in world.loader.classes.order(value if isinstance(value, type) else kind):
+        names.update(dict.fromkeys(world.loader.classes.own_names(cls)))
     if not isinstance(value, type):
         own = world.attribute_or(value, "__dict__", UNBOUND)
         if own is not UNBOUND:
@@ -93,10 +79,7 @@ def _evaluator(native: Any) -> Any:
 def _namespace_given(world: Any, space: Any) -> Any:
     """A namespace for `exec` as the machine takes it: the globals of a module are its own dict."""
     world.touch(space)
-    origin = world.loader.origin(space)
-    if origin is not None and id(origin.raw) in world.names.namespaces:
-        return origin.raw
-    return space
+    return world.names.globals_given(space)
 
 
 def _compile(world: Any, *args: Any, **kwargs: Any) -> Any:

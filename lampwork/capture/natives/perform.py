@@ -24,8 +24,9 @@ from lampwork.capture.natives.caches import call_cached, guard_native
 from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_READERS, WRITERS, name_of
 from lampwork.capture.natives.library import death_callback
 from lampwork.capture.natives.torch_answers import legacy_tensor
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.load import bound_owner
-from lampwork.capture.outside.overlay import Break, Deferred
+from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.array_functions import call_method, call_with_tensors, is_of_numpy
@@ -205,9 +206,9 @@ def _referent(world: TorchWorld, reference: weakref.ReferenceType) -> Any:
     """What a weak reference was made of, or what was loaded for it."""
     value = reference()
     origin = world.loader.origin(value)
-    if origin is not None and any(origin.raw is each for each in world.resumed_with):
+    if origin is not None and world.resumed_with:
         held = [each for frame in world.machine.frames for each in (*frame.locals, *frame.stack)]
-        if not any(each is value or (type(each) is Deferred and each.raw is origin.raw) for each in held):
+        if facts.is_let_go(origin, world.resumed_with, held):
             # It may live for the sake of this call alone; a native one is made when this call is over.
             raise Break("opaque-value", "a weak reference leads to what the program let go of")
     return value

@@ -35,8 +35,8 @@ from lampwork.capture.natives.effect_classes import (
 )
 from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.natives.library import PURE_FUNCTIONS
-from lampwork.capture.natives.optimizers import make_initial_states
 from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer
+from lampwork.capture.outside.initial_states import make_initial_states
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.outside.tensor_inputs import is_tensor_function

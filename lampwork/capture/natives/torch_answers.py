@@ -15,6 +15,7 @@ from lampwork import _torch
 from lampwork.capture.autograd import checkpoints, user_functions
 from lampwork.capture.autograd.backward import leave_hooks_to_eager
 from lampwork.capture.machine import Answer, Enter, InPython
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break, HookNumber, IdentityNumber
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.fused import KERNELS
@@ -109,11 +110,7 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
 def _is_view(world: Any, tensor: Any) -> bool:
     """Fakes of tensors from outside are no views, whatever those are."""
     origin = world.loader.origin(tensor)
-    if origin is None:
-        return tensor._is_view()
-    base = origin.raw._base
-    world.guards.type_is(world.sources.attribute(origin.source, "_base"), type(base))
-    return base is not None
+    return tensor._is_view() if origin is None else facts.is_view(world.loader, origin)
 
 
 def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:

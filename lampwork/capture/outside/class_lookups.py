@@ -97,9 +97,25 @@ class ClassLookups:
             return raw
         return self.loader.load(raw, self.loader.sources.class_attribute(source, name))
 
-    def own_entry(self, cls: type, name: str, raw: Any) -> Any:
-        """The entry `name` of the class's own dict, where no subclass hides it."""
-        return self._entry(cls, cls, name, raw)
+    def has_own(self, cls: type, name: str) -> bool:
+        """Whether the class's own dict has the name; that it has not is guarded."""
+        found = name in namespace_of(cls)
+        source = self.loader.class_source(cls)
+        if not found and source is not None:
+            self.loader.guards.has_key(self.loader.sources.instance_dict(source), name, False)
+        return found
+
+    def own_entries(self, cls: type) -> dict[str, Any]:
+        """The class's own dict, loaded where no subclass hides it; its names are guarded."""
+        return {name: self._entry(cls, cls, name, namespace_of(cls)[name]) for name in self.own_names(cls)}
+
+    def own_names(self, cls: type) -> tuple[str, ...]:
+        """The names in the class's own dict, guarded."""
+        names = tuple(namespace_of(cls))
+        source = self.loader.class_source(cls) if cls.__flags__ & HEAP_TYPE else None
+        if source is not None:
+            self.loader.guards.keys_are(self.loader.sources.instance_dict(source), names)
+        return names
 
     def _entry_source(self, owner: type, source: Source, name: str) -> Source:
         """Where a function of a class is read from: the class that defines it, so that subclasses share one path."""
@@ -118,6 +134,11 @@ class ClassLookups:
         if isinstance(asked, abc.ABCMeta) and asked not in order_of(cls):
             self.lookup(asked, "__subclasshook__")
             self.loader.guards.registered(source, asked, is_registered(cls, asked))
+
+    def order(self, cls: type) -> tuple[type, ...]:
+        """The order of look-ups of a class, guarded."""
+        self.note_bases(cls)
+        return order_of(cls)
 
     def note_names(self, cls: type, *names: str) -> None:
         """Native code puts these names of a class into a text."""

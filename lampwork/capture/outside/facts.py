@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from lampwork.capture.outside.overlay import MISSING, Origin
+from lampwork.capture.outside.overlay import MISSING, Deferred, Origin
 from lampwork.ir.source import Source
 
 if TYPE_CHECKING:
@@ -82,3 +82,18 @@ def is_view(loader: Loader, tensor: Origin) -> bool:
     base = tensor.raw._base
     loader.guards.type_is(loader.sources.attribute(tensor.source, "_base"), type(base))
     return base is not None
+
+
+# Which object it is ---------------------------------------------------------------------------------------------------
+
+
+def is_itself(origin: Origin) -> bool:
+    """Whether the program holds the very object, and no copy of it."""
+    return origin.value is origin.raw
+
+
+def is_let_go(origin: Origin, resumed_with: tuple, held: list[Any]) -> bool:
+    """Whether suspended frames held an object when they went on, and nothing of `held`, what they hold now, is it."""
+    if not any(origin.raw is each for each in resumed_with):
+        return False
+    return not any(each is origin.value or (type(each) is Deferred and each.raw is origin.raw) for each in held)

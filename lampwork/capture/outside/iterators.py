@@ -16,10 +16,10 @@ import gc
 from collections.abc import Sequence
 from typing import Any
 
-from lampwork.capture.leave.effects import dict_written, list_written
 from lampwork.capture.machine import Answer
 from lampwork.capture.machine.natives import INTRINSICS
 from lampwork.capture.natives.effect_classes import ITERATORS
+from lampwork.capture.outside.changes import dict_written, list_written
 from lampwork.capture.outside.load import Loader
 from lampwork.ir.operations import remaining
 from lampwork.ir.source import Source

@@ -119,6 +119,11 @@ class Names:
             namespace.overlay = overlay
         return namespace.overlay.copy
 
+    def globals_given(self, space: Any) -> Any:
+        """`space`, or the dict of the module whose global variables the program holds as `space`."""
+        origin = self.loader.origin(space)
+        return origin.raw if origin is not None and id(origin.raw) in self.namespaces else space
+
     def load_global(self, frame: Frame, name: str) -> Any:
         namespace = self.namespace(frame)
         if namespace is None:

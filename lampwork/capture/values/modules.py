@@ -54,14 +54,11 @@ class ModuleFamily(ObjectFamily):
 
     def load_attr(self, obj: Any, name: str) -> Any:
         cls = type(obj)
-        if id(cls) not in self._checked:
-            self._checked.add(id(cls))
-            self.world.class_lookup(cls, "__getattribute__")
         return self._load(obj, name, cls)
 
     def _load(self, module: Any, name: str, cls: type) -> Any:
         """`module.name` for modules with the standard look-up; anything else takes the general road."""
-        if type.__getattribute__(cls, "__getattribute__") is not object.__getattribute__:
+        if self.world.class_lookup(cls, "__getattribute__")[1] is not object.__getattribute__:
             return World.load_attr(self.world, module, name)
         found, attribute = self.world.class_lookup(cls, name)
         if found:

@@ -50,8 +50,6 @@ class ObjectFamily(Family):
 
     def __init__(self, world: TorchWorld) -> None:
         super().__init__(world)
-        #: Classes whose `__getattribute__` was looked at, by id.
-        self._checked: set[int] = set()
         #: Where code that the program holds is found, by id.
         self.code_sources: dict[int, Source] = {}
 
@@ -66,17 +64,14 @@ class ObjectFamily(Family):
         if cls in _torch.OPERATOR_SPACES:  # what an operator is found by is native, and its own
             _torch.look_up_operator(obj, name)
         if cls.__flags__ & HEAP_TYPE:
-            if id(cls) not in self._checked:
-                self._checked.add(id(cls))
-                self.world.class_lookup(cls, "__getattribute__")
-            getter = type.__getattribute__(cls, "__getattribute__")
+            getter = self.world.class_lookup(cls, "__getattribute__")[1]
             if type(getter) is types.WrapperDescriptorType and getter.__objclass__ in _GENERIC_GETATTRIBUTE:
                 return self.world.load_with_fallback(self.world.generic_load, obj, name, cls)
         elif cls is MethodType:
             if not hasattr(MethodType, name) or name in ("__doc__", "__name__", "__qualname__", "__module__"):
                 return self.world.load_attr(obj.__func__, name)
             return getattr(obj, name)
-        elif type.__getattribute__(cls, "__getattribute__") is not object.__getattribute__ and not isinstance(
+        elif self.world.class_lookup(cls, "__getattribute__")[1] is not object.__getattribute__ and not isinstance(
             obj, (type, ModuleType, super)
         ):
             return self.world.load_with_fallback(self.world.generic_load, obj, name, cls)
@@ -153,8 +148,8 @@ class ObjectFamily(Family):
                 self.world.note_bases(obj)
                 return descriptor.__get__(obj, type(obj))
             if name in _TYPE_NAMES:
-                if name == "__abstractmethods__" and name not in type.__dict__["__dict__"].__get__(obj):
-                    self.world.guards.has_key(self.world.sources.instance_dict(source), name, False)
+                if name == "__abstractmethods__":
+                    self.world.loader.classes.has_own(obj, name)
                 at = self.world.sources.attribute(source, name)
                 return self.world.loader.load(descriptor.__get__(obj, type(obj)), at)
             raise Break("native-attribute", f"{obj.__qualname__}.{name} is read")
