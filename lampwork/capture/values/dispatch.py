@@ -74,7 +74,7 @@ class Families(dict[type, Family]):
         self.plain = ObjectFamily(world)
         self.opaque = OpaqueFamily(world)
         #: Classes of what stands for numbers and texts.
-        self.stand_ins = self.text.stand_ins | self.backed.stand_ins | self.unbacked.stand_ins | self.size.stand_ins
+        self.stand_ins = self.text.stand_ins | self.scalar.stand_ins | self.size.stand_ins
         #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
         #: the array sees a float.
         self.ranked = (
@@ -194,6 +194,8 @@ class Dispatcher(World):
 
     def _same_number(self, left: Any, right: Any) -> bool:
         """`left is right`, one of which is a number or a text that may vary."""
+        if left is None or right is None:
+            return False
         kinds = {self.type_of(left), self.type_of(right)}
         if kinds == {bool}:
             return self.truth(left) is self.truth(right)
