@@ -137,8 +137,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "dict-key": Meaning(
         "break",
-        "A dict from outside is looked up with a key whose hash is computed by Python code.",
-        "Use strings, numbers, classes or plain objects as keys.",
+        "A dict or set from outside has a key that is made anew each time it is read, such as a method of an object.",
+        "Use strings, numbers, functions, classes or objects of Python classes as keys.",
     ),
     "disabled": Meaning(
         "break",

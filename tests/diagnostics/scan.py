@@ -19,6 +19,7 @@ MAKERS = {
     "Refusal": (0, "id", None),
     "NotCapturable": (0, "id", None),
     "RefusedFusion": (0, "id", None),
+    "_refusing": (0, "id", None),  # the rows of `capture/natives/rules.py`
 }
 #: Those of `lampwork.fakes`, whose id has a default; the bytecode machine has an `Unsupported` of its own.
 UNSUPPORTED = {"Unsupported": (2, "id", "unsupported-operator"), "DataDependent": (2, "id", "data-dependent")}
