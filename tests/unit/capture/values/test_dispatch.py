@@ -332,7 +332,7 @@ ROWS: dict[str, str] = {
     # conversions
     "bool(v.lr), bool(v.n), bool(v.x[0] > 0)": "1",
     "bool(v.u)": "1",
-    "int(v.lr * 8)": "4",
+    "int(v.lr * 8)": "1",
     "int(v.n), float(v.n)": "1",
     "int(v.u), float(v.i), float(v.x[0]), int(v.x[0])": "1",
     "complex(v.lr)": "4",
@@ -343,7 +343,7 @@ ROWS: dict[str, str] = {
     "operator.index(v.o), int(v.o)": "1",
     "round(v.lr, 1), round(v.lr)": "3",
     "round(v.u, 1)": "1",
-    "abs(v.lr), abs(v.n), abs(v.u), abs(v.x), abs(v.a)": "4",
+    "abs(v.lr), abs(v.n), abs(v.u), abs(v.x), abs(v.a)": "1",
     "min(v.lr, 0.3), max(v.n, 5), max(v.u, 2.0)": "2",
     "max(1, v.y.sum())": "1",
     "sum([v.lr, 1]), sum([v.n, 1]), sum([v.u, 1])": "1",
