@@ -153,8 +153,9 @@ def _converted(native: Any) -> Any:
                         raise Break("native-argument", f"{name} returns a {type(result).__qualname__}")
                     return native(result, *args[1:])
         # `SymInt.__abs__` is PyTorch's, written in Python: it is not the program's to be interpreted.
-        native_alone = machine is None or (native is abs and args and type(args[0]) is torch.SymInt)
-        return world.call_native(native, args, kwargs) if native_alone else machine(world, *args, **kwargs)
+        if machine is None or (native is abs and args and type(args[0]) is torch.SymInt):
+            return world.call_native(native, args, kwargs)
+        return machine(world, *args, **kwargs)
 
     return answer
 
