@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "unseen-write-of-same", "capture/leave/effects.py",
-        "if key in base and key not in overlay.unseen and _same(", "if key in base and _same(",
+        "if key in base and key not in overlay.unseen and same(", "if key in base and same(",
         "a write of what was there is dropped though nothing guards it",
     ),
     Fault(
@@ -24,18 +24,18 @@ FAULTS = (
         "a list that became shorter keeps its length",
     ),
     Fault(
-        "equal-numbers-are-same", "capture/leave/effects.py",
+        "equal-numbers-are-same", "capture/outside/changes.py",
         "return type(now) is type(before) and is_plain(now) and is_plain(before) and repr(now) == repr(before)",
         "return is_plain(now) and is_plain(before) and now == before",
         "writing True over 1 is dropped",
     ),
     Fault(
-        "written-alias-unguarded", "capture/outside/facts.py",
+        "written-alias-unguarded", "capture/outside/identity.py",
         "        if first is not None and len(group) > 1:\n", "        if False:\n",
         "an object that was written may be one that was read",
     ),
     Fault(
-        "identities-unguarded", "capture/outside/facts.py",
+        "identities-unguarded", "capture/outside/identity.py",
         "        if len(sources) > 1:\n            loader.guards.distinct(sources)\n",
         "        if False:\n            loader.guards.distinct(sources)\n",
         "objects whose `id()` was taken may be one",
