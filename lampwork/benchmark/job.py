@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from lampwork.benchmark.record import Found
-
 if TYPE_CHECKING:
     from lampwork.benchmark.plan import Settings
+    from lampwork.benchmark.record import Found
 
 #: What must not be loaded before a measurement starts, named in its result if it is. (Private names of PyTorch belong
 #: to `lampwork/_torch`, which is among what must not be loaded.)

@@ -25,6 +25,7 @@ from lampwork.benchmark.job import Job
 from lampwork.benchmark.record import Found
 from lampwork.benchmark.train import Plan
 from lampwork.verdict import verify
+from lampwork.verdict.verify import exact_products
 
 LEAST_TELLING = 100  # tolerances by which eager's own first gradients may err before its type tells too little
 STEPS_IN_DOUBLE = 2  # the first makes the optimizer's state, the second finds it
@@ -194,7 +195,7 @@ def recompiles(trainer: Any) -> int:
 
 def reference_outcome(job: Job[Plan], workload: Any) -> tuple[Any, str | None]:
     """The outcome of eager steps in float64, else in float32 without TF32 where a library has no float64; and which."""
-    with training.exact_products():
+    with exact_products():
         for dtype, name in ((torch.float64, "float64"), (torch.float32, "float32")):
             trainer = None
             try:

@@ -412,14 +412,3 @@ def _relative(squares: list[_Squares], at_least: float = 0.0) -> float:
     """Distance over the size of what is right, or over `at_least` where that is more; as it is where both are 0."""
     distance = (sum(each.apart for each in squares) / max(1, sum(each.elements for each in squares))) ** 0.5
     return distance / (max(_size(squares), at_least) or 1.0)
-
-
-@contextlib.contextmanager
-def exact_products() -> Iterator[None]:
-    """No TF32 in the block: what is computed there is a reference."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lampwork.verdict.verdict import Verdict
 
-#: What stands behind `--` is the script's, and is found in `arguments.arguments`.
+#: What stands after `--` is the script's, and is found in `arguments.arguments`.
 TAKES_ARGUMENTS_OF_A_SCRIPT = True
 
 

@@ -48,9 +48,10 @@ def assess_call(
         allowed = Allowed(tuple(dtypes), peer, freeze)
         horizon = float("inf") if calls is None else float(calls)
         found = Search(program, horizon, restarts, allowed, cost, seconds, say).run()
-    variable = "model" if program.module is not None else program.name.rpartition(".")[2]
+    name = program.name.rpartition(".")[2]
+    variable = "model" if program.module is not None else name if name.isidentifier() else "function"
     return judge(
-        found, calls, name=program.name, variable=variable, unit="call", task=program.task, price=price,
+        found, calls, name=program.name, variables=(variable,), unit="call", task=program.task, price=price,
         restarts=restarts, seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
 

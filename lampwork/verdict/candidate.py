@@ -12,8 +12,6 @@ import torch
 
 import lampwork
 
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-
 
 @dataclass(frozen=True)
 class Way:
@@ -94,9 +92,12 @@ class Candidate:
     def name(self) -> str:
         return f"{self.region.path or 'whole'}: {self.way.name}"
 
-    def code(self, variable: str) -> str:
-        """What to write in a program that holds the model, or the function, as `variable`."""
-        lines = []
+    def code(self, variables: Sequence[str]) -> str:
+        """What to write in a program that holds the function, or the models that it calls, as `variables`.
+
+        Blocks and children are those of the first one.
+        """
+        lines, variable = [], variables[0]
         if self.region.path.endswith(".*"):
             blocks = f"{variable}.{self.region.path[:-2]}"
             lines += [f"for block in {blocks}:", f"    block.forward = {self.way.call('block.forward')}"]
@@ -104,14 +105,14 @@ class Candidate:
             forward = f"{variable}.{self.region.path}.forward"
             lines.append(f"{forward} = {self.way.call(forward)}")
         elif not self.way.eager:
-            lines.append(f"{variable} = {self.way.call(variable)}")
+            lines += [f"{each} = {self.way.call(each)}" for each in variables]
         if self.way.autocast is not None:
             lines.append(f"with torch.autocast(DEVICE, dtype={self.way.autocast}):  # around the calls")
         return "\n".join(lines)
 
 
 class Arm:
-    """A candidate put into a program: `call` is one call of it, between `enter` and `leave`."""
+    """A candidate put into a program: `call` is one call of it, made while it is `entered`."""
 
     def __init__(self, candidate: Candidate, run: Callable[[Callable[..., Any]], Any], function: Callable[..., Any],
                  device: str) -> None:  # fmt: skip
@@ -122,12 +123,12 @@ class Arm:
         self._run = run
         way, region = candidate.way, candidate.region
         if region.modules:
-            self._function = function
+            self.function = function
             self._forwards = [(each, way.compile(each.forward)) for each in region.modules]
             self.compiled = [forward for _, forward in self._forwards]
         else:
-            self._function = way.compile(function)
-            self.compiled = [self._function]
+            self.function = way.compile(function)
+            self.compiled = [self.function]
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -146,11 +147,7 @@ class Arm:
                     module.forward = own
 
     def call(self) -> Any:
-        return self._run(self._function)
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        return self._function
+        return self._run(self.function)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def page(verdict: Verdict) -> str:
             numbers=(1, 2, 3, 4, 5, 6),
         ),
         f'<p class="place">{escape(verdict.name)} {what}; times are medians, intervals hold 90% of draws from what was '
-        f"measured. A {verdict.unit} of every candidate was compared with eager's.</p>",
+        "measured.</p>",
     ]
     return markup.document(f"Does compiling {verdict.name} pay?", body)
 

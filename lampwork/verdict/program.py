@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lampwork.benchmark import zoo
 from lampwork.verdict.snapshot import Snapshot
-from lampwork.verdict.verify import Comparison, compare, leaves
+from lampwork.verdict.verify import Comparison, compare, exact_products, leaves
 
 
 @dataclass(eq=False)
@@ -157,6 +157,7 @@ class Program:
             backward = self.module is not None and self.module.training and torch.is_grad_enabled()
         self.backward = backward
         self.watched = Watched()
+        self._left_gradients = False
         self._parameters = [] if self.module is None else list(self.module.parameters())
 
     @property
@@ -168,8 +169,6 @@ class Program:
     @property
     def task(self) -> str:
         return "train" if self.backward or self.watched.optimizers or self._left_gradients else "infer"
-
-    _left_gradients = False
 
     def observe(self) -> Any:
         """The first call, eagerly, and its result; what ran is in `watched` afterwards, and state is as before."""
@@ -212,7 +211,7 @@ class Program:
 
     def reference(self) -> Outcome | None:
         """What the call leaves in float64 where it is a module's, in float32 without TF32 where it is not."""
-        with _without_tensor_cores():
+        with exact_products():
             if self.module is not None:
                 try:
                     args, kwargs = (zoo.convert(each, dtype=torch.float64) for each in (self.args, self.kwargs))
@@ -227,16 +226,6 @@ class Program:
         for seen in self.watched.modules:
             tensors += list(seen.module.parameters())[:1]
         return {each.device.type for each in tensors} or {"cpu"}
-
-
-@contextmanager
-def _without_tensor_cores() -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 #: Rounding, of TF32 too, stays below this share of the largest value; other random numbers do not.

@@ -98,7 +98,7 @@ class Search:
         self.left_out: list[tuple[str, str]] = []
         self._reference: Outcome | None = None
         self.eager = self._eager()
-        load(self.device)  # what `starting` stands for is not measured again with the first candidate
+        self._loaded = False
 
     def run(self) -> Found:
         program = self.program
@@ -156,6 +156,9 @@ class Search:
     def _try(self, candidate: Candidate) -> Tried:
         program = self.program
         tried = Tried(candidate)
+        if not self._loaded:
+            self._loaded = True
+            load(self.device)  # what `starting` stands for is not measured again with the first candidate
         try:
             with self._empty_caches(candidate):
                 program.snapshot.restore()
@@ -239,7 +242,7 @@ class Search:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Eager and the candidates in question in turns, until the time is over or the order is certain."""
+        """Eager and the four most promising candidates in turns, for some seconds and at least twelve rounds."""
         working = sorted((each for each in self.tried if not each.failure), key=lambda each: each.total(self.calls))
         arms = {"eager": self.eager, **{each.candidate.name: each for each in working[:4]}}
         if not working:
@@ -283,10 +286,6 @@ def _only_module(program: Program) -> torch.nn.Module | None:
     """The module whose parts are candidates in a function: the one that most of its forward time goes to."""
     seen = program.watched.modules
     return max(seen, key=lambda each: each.seconds).module if seen else None
-
-
-def peers(found: Found) -> Iterator[Tried]:
-    return (each for each in found.tried if each.candidate.way.peer)
 
 
 def best(found: Found, calls: float) -> Tried:

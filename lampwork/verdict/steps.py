@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from lampwork.verdict.candidate import Allowed, Candidate, Region, Way, repeated_blocks, tables, ways
 from lampwork.verdict.horizon import Measured
 from lampwork.verdict.once import Compared
-from lampwork.verdict.program import Seen, Watched, watching_modules
+from lampwork.verdict.program import Watched, watching_modules
 from lampwork.verdict.search import EAGER, Found, Say, Tried
 from lampwork.verdict.starting import Starting
 
@@ -53,9 +53,10 @@ class Forwards:
     """A candidate of a loop: compiled forwards that stand in their modules while it has its turn."""
 
     def __init__(self, candidate: Candidate) -> None:
-        way = candidate.way
+        self.way = way = candidate.way
         self.modules = candidate.region.modules
         self.forwards = [way.compile(each.forward) for each in self.modules]
+        self.failure = ""
         self.compared = Compared()
         self._before: list[Any] = []
 
@@ -63,7 +64,21 @@ class Forwards:
         self._before = [vars(each).get("forward") for each in self.modules]
         for module, forward in zip(self.modules, self.forwards):
             eager = module.forward
-            module.forward = self.compared.beside(module, eager, forward) if compare else forward
+            compiled = self._or_eager(forward, eager) if self.way.peer else forward
+            module.forward = self.compared.beside(module, eager, compiled) if compare else compiled
+
+    def _or_eager(self, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+        """`torch.compile` may raise where eager does not: the step goes on eagerly, and this candidate is out."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if not self.failure:
+                try:
+                    return compiled(*args, **kwargs)
+                except Exception as error:
+                    self.failure = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            return eager(*args, **kwargs)
+
+        return forward
 
     def remove(self) -> None:
         for module, before in zip(self.modules, self._before):
@@ -104,7 +119,8 @@ class Trial:
         self._hooks = [
             register_optimizer_step_pre_hook(self._stepping), register_optimizer_step_post_hook(self._stepped),
         ]  # fmt: skip
-        self._rounds: list[dict[int, list[float]]] = []
+        #: Seconds of a step of each candidate, by id, of every whole round.
+        self._rounds: list[dict[int, float]] = []
 
     def begin(self) -> None:
         """A step begins: the one before has ended, and the next candidate has its turn."""
@@ -212,8 +228,7 @@ class Trial:
 
     def _candidates(self) -> tuple[list[Candidate], str]:
         """In order of promise, as many as there are steps for; and why none is tried, if so."""
-        seen = self._worth()
-        modules = [each.module for each in seen]
+        modules = self.compiled
         self.device = "cuda" if any(p.device.type == "cuda" for m in modules for p in m.parameters()) else "cpu"
         task = "train" if self.watched.optimizers else "infer"
         whole = Region("", tuple(modules))
@@ -221,7 +236,7 @@ class Trial:
         blocks = repeated_blocks(modules[0]) if modules else None
         if blocks is not None:
             found.append(Candidate(blocks, Way()))
-        if not seen:
+        if not modules:
             return [Candidate(Region(), Way())], "no module was called"
         self.starting = self._starting(self.device)
         if self.calls * self.eager.rough <= self.starting.cold:
@@ -230,9 +245,12 @@ class Trial:
         self.left_out += [(each.name, "there were no steps left for it") for each in found[max(1, room) :]]
         return found[: max(1, room)], ""
 
-    def _worth(self) -> list[Seen]:
+    @property
+    def compiled(self) -> list[torch.nn.Module]:
+        """The modules that are worth compiling, the one that takes longest first."""
         total = self.watched.forward_seconds
-        return [each for each in self.watched.modules if each.seconds >= WORTH * total]
+        worth = [each for each in self.watched.modules if each.seconds >= WORTH * total]
+        return [each.module for each in sorted(worth, key=lambda each: -each.seconds)]
 
     def _start(self, tried: Tried) -> Iterator[Turn]:
         times: list[float] = []
@@ -246,6 +264,7 @@ class Trial:
                 times[-1] -= compared.seconds  # eager's call beside ours
                 compared.seconds = 0.0
             tried.compared = compared.result or tried.compared
+            tried.failure = forwards.failure
             if tried.compared is not None and not tried.compared.accepted:
                 tried.failure = f"other numbers than eager: {tried.compared.reasons[0]}"
             if forwards is self._installed and compared.done:
@@ -273,7 +292,7 @@ class Trial:
                 for _ in range(self.ahead):
                     yield each, _forget
                 yield each, lambda seconds, each=each: times.__setitem__(id(each), seconds)  # type: ignore[misc]
-            self._rounds.append({key: [seconds] for key, seconds in times.items()})
+            self._rounds.append(times)
 
     def why_not_compared(self, tried: Tried) -> str:
         """Why the numbers of a candidate were not compared with eager's; empty where they were."""
@@ -286,7 +305,7 @@ class Trial:
         if len(whole) >= LEAST_ROUNDS:
             for each in [self.eager, *self.tried]:
                 if not each.failure:
-                    samples = tuple(one[id(each)][0] for one in whole)
+                    samples = tuple(one[id(each)] for one in whole)
                     each.measured = Measured(samples, () if each is self.eager else (each.start,))
         elif self.tried:
             self.left_out += [(each.candidate.name, "the loop ended too early") for each in self.tried]

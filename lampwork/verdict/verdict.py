@@ -18,7 +18,8 @@ LEVEL = 0.01
 class Verdict:
     """Print it: one sentence, what to write, and the reasons.
 
-    name, variable   what was assessed, and what the user's code is thought to call it
+    name             what was assessed
+    variables        what the user's code is thought to call it, or the modules that are compiled in a loop
     unit             what a call is called: "call" or "step"
     task             "infer" or "train"
     calls            how many will be made; None: not known
@@ -32,7 +33,7 @@ class Verdict:
     """
 
     name: str
-    variable: str
+    variables: tuple[str, ...]
     unit: str
     task: str
     calls: int | None
@@ -75,7 +76,7 @@ class Verdict:
     @property
     def code(self) -> str:
         """What to write; empty where nothing is to be changed."""
-        return self.choice.candidate.code(self.variable) if self.pays else ""
+        return self.choice.candidate.code(self.variables) if self.pays else ""
 
     @property
     def sentence(self) -> str:

@@ -8,6 +8,7 @@ point must be equal.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -165,9 +166,7 @@ def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "
 
     if workload.module is None:
         return None, None
-    tensor_cores = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
+    with exact_products():
         for name in precisions:
             dtype = getattr(torch, name)
             try:
@@ -176,6 +175,15 @@ def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "
                 return module(*args, **kwargs), name
             except (RuntimeError, TypeError, NotImplementedError):
                 module = args = kwargs = None
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tensor_cores
     return None, None
+
+
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """No TF32 in the block: what is computed there is a reference."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

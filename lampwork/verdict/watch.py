@@ -76,15 +76,20 @@ def watch_loop(
 
 def concluded(trial: Trial, calls: int | None, price: float | None, names: dict[str, Any]) -> Verdict:
     """The verdict on a trial's steps."""
-    modules = trial.watched.modules
-    main = max(modules, key=lambda each: each.seconds).module if modules else None
-    variable = next((name for name, value in names.items() if value is main and not name.startswith("_")), "model")
+    modules = trial.compiled
+    variables = [_variable(each, names) or f"model{number or ''}" for number, each in enumerate(modules)]
     return judge(
-        trial.found(), calls, name=type(main).__name__ if main is not None else "the loop", variable=variable,
+        trial.found(), calls, name=type(modules[0]).__name__ if modules else "the loop",
+        variables=tuple(variables) or ("model",),
         unit="step", task="train" if trial.watched.optimizers else "infer", price=price,
         seconds=time.perf_counter() - trial.began, shares=trial.shares,
         notes=(*busy(), *_notes(trial)),
     )  # fmt: skip
+
+
+def _variable(module: torch.nn.Module, names: dict[str, Any]) -> str:
+    """What the loop calls a module; empty where it has no name for it."""
+    return next((name for name, value in names.items() if value is module and not name.startswith("_")), "")
 
 
 def _notes(trial: Trial) -> Iterator[str]:

@@ -119,6 +119,8 @@ def reasons(verdict: Verdict) -> list[str]:
                 f"{plural(subject.breaks, 'break')} and {plural(subject.fallbacks, 'fall-back')} divide it: "
                 "`lampwork.explain` says where, and what to do."
             )
+        if verdict.pays and ("freeze", True) in subject.candidate.way.options:
+            lines.append("`freeze` takes the weights as constant: after an edit in place, call `lampwork.reset()`.")
         if subject.compared is not None:
             what = "Results, gradients and buffers" if unit == "call" else "The first outputs"
             lines.append(

@@ -15,10 +15,9 @@ from lampwork.capture.machine.values import Enter
 from lampwork.capture.natives import perform
 
 
-def _push(heap: Any, item: Any) -> None:
-    heap.append(item)
-    place = len(heap) - 1
-    while place > 0:
+def _rise(heap: Any, place: int, item: Any, top: int) -> None:
+    """Moves the hole at `place` up, as far as `item` is smaller than what is there, not beyond `top`, and fills it."""
+    while place > top:
         parent = (place - 1) >> 1
         if not item < heap[parent]:
             break
@@ -27,13 +26,28 @@ def _push(heap: Any, item: Any) -> None:
     heap[place] = item
 
 
+def _sink(heap: Any, top: int) -> None:
+    """Puts the element at `top` in its place: down to a leaf along the smaller children, then up, as the library."""
+    item, place, child, end = heap[top], top, 2 * top + 1, len(heap)
+    while child < end:
+        if child + 1 < end and not heap[child] < heap[child + 1]:
+            child += 1
+        heap[place] = heap[child]
+        place = child
+        child = 2 * place + 1
+    _rise(heap, place, item, top)
+
+
+def _push(heap: Any, item: Any) -> None:
+    heap.append(item)
+    _rise(heap, len(heap) - 1, item, 0)
+
+
 def _pop(heap: Any) -> Any:
     if not heap:
         raise IndexError("index out of range")
     last = heap.pop()
-    if not heap:
-        return last
-    return heapq.heapreplace(heap, last)
+    return _replace(heap, last) if heap else last
 
 
 def _replace(heap: Any, item: Any) -> Any:
@@ -41,48 +55,17 @@ def _replace(heap: Any, item: Any) -> Any:
         raise IndexError("index out of range")
     first = heap[0]
     heap[0] = item
-    # As the library does: down to a leaf along the smaller children, then up again.
-    place, end = 0, len(heap)
-    child = 1
-    while child < end:
-        if child + 1 < end and not heap[child] < heap[child + 1]:
-            child += 1
-        heap[place] = heap[child]
-        place = child
-        child = 2 * place + 1
-    while place > 0:
-        parent = (place - 1) >> 1
-        if not item < heap[parent]:
-            break
-        heap[place] = heap[parent]
-        place = parent
-    heap[place] = item
+    _sink(heap, 0)
     return first
 
 
 def _push_pop(heap: Any, item: Any) -> Any:
-    if heap and heap[0] < item:
-        return heapq.heapreplace(heap, item)
-    return item
+    return _replace(heap, item) if heap and heap[0] < item else item
 
 
 def _heapify(heap: Any) -> None:
-    end = len(heap)
-    for start in reversed(range(end // 2)):
-        item, place, child = heap[start], start, 2 * start + 1
-        while child < end:
-            if child + 1 < end and not heap[child] < heap[child + 1]:
-                child += 1
-            heap[place] = heap[child]
-            place = child
-            child = 2 * place + 1
-        while place > start:
-            parent = (place - 1) >> 1
-            if not item < heap[parent]:
-                break
-            heap[place] = heap[parent]
-            place = parent
-        heap[place] = item
+    for top in reversed(range(len(heap) // 2)):
+        _sink(heap, top)
 
 
 def _answer(native: Any, written_out: Any) -> Any:

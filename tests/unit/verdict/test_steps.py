@@ -62,7 +62,7 @@ def test_a_loop_trains_as_it_does_alone():
     for one, other in zip(watched.state_dict().values(), alone.state_dict().values()):
         torch.testing.assert_close(one, other)
     verdict = loader.verdict
-    assert verdict.task == "train" and verdict.unit == "step" and verdict.variable == "watched" or verdict.variable
+    assert verdict.task == "train" and verdict.unit == "step" and verdict.variables == ("watched",)
     assert [each.candidate.name for each in verdict.found.tried] == ["whole: default"]
     assert verdict.found.tried[0].compared.accepted and not verdict.found.tried[0].failure
     assert len(verdict.found.eager.measured.rounds) == len(verdict.found.tried[0].measured.rounds) >= 3
@@ -237,3 +237,29 @@ def test_scripts_that_cannot_be_assessed(tmp_path):
     assert "made no step" in command(tmp_path, "nothing.py", status=2)
     assert "no such file" in command(tmp_path, "missing.py", status=2)
     assert "takes arguments" in command(tmp_path, "mlp", "--size", "tiny", "--", "more", status=2)
+
+
+def test_two_models_of_a_loop_are_both_compiled():
+    first, second = network(), network()
+    loader = lampwork.watch(data(), steps=30, progress=False)
+    for (x,) in loader:
+        first(x), second(x), second(x)
+    assert set(loader.verdict.variables) == {"first", "second"}
+    assert len(loader.verdict.found.tried[0].candidate.region.modules) == 2
+
+
+def test_a_peer_that_raises_does_not_end_the_loop(monkeypatch):
+    from lampwork.verdict.candidate import Way
+
+    def compile(self, function):
+        def broken(x):
+            raise RuntimeError("it cannot\nat all")
+
+        return broken if self.peer else function
+
+    monkeypatch.setattr(Way, "compile", compile)
+    loader = lampwork.watch(data(60), steps=50, peer=True, progress=False)
+    seen, _ = train(loader, network())
+    assert len(seen) == 60
+    failures = {each.candidate.name: each.failure for each in loader.verdict.found.tried}
+    assert failures["whole: torch.compile"] == "RuntimeError: it cannot"

@@ -32,7 +32,7 @@ def tried(call: float, cost: float, way: Way = Way(), region: Region = Region(),
 def verdict(*candidates: Tried, calls: int | None = None, call: float = 0.010, unit: str = "call", **more):
     eager = Tried(EAGER, rough=call, start=0.0, first=call, measured=Measured((call,) * 20), peak_mib=100.0)
     found = Found(eager, list(candidates), [], 1.0)
-    return judge(found, calls, name="Net", variable="model", unit=unit, task="infer", seconds=1.0, **more)
+    return judge(found, calls, name="Net", variables=("model",), unit=unit, task="infer", seconds=1.0, **more)
 
 
 def test_it_pays():
@@ -82,7 +82,7 @@ def test_noise_is_said():
     ours = tried(0.01, 1.0)
     ours.measured = Measured((0.012, 0.028) * 10, (1.0, 1.0))
     found = judge(
-        Found(eager, [ours], [], 1.0), None, name="Net", variable="model", unit="step", task="infer", seconds=1.0
+        Found(eager, [ours], [], 1.0), None, name="Net", variables=("model",), unit="step", task="infer", seconds=1.0
     )
     assert "could not be told from eager" in found.sentence
 
@@ -137,3 +137,13 @@ def test_pages_are_whole(calls, candidates):
 )  # fmt: skip
 def test_two_durations(ours, eager, text):
     assert words._instead(ours, eager) == text
+
+
+def test_all_modules_of_a_loop_are_named():
+    candidate = Candidate(Region("", (torch.nn.Identity(), torch.nn.Identity())), Way())
+    assert candidate.code(("g", "d")) == "g = lampwork.compile(g)\nd = lampwork.compile(d)"
+
+
+def test_frozen_weights_are_told_of():
+    found = verdict(tried(0.004, 3.0, Way(options=(("freeze", True),))))
+    assert any("lampwork.reset()" in line for line in found.reasons)
