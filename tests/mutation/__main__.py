@@ -16,8 +16,6 @@ os.environ.setdefault("LAMPWORK_STRICT", "1")
 import random
 import warnings
 
-import torch
-
 from tests.mutation.known import class_of
 from tests.mutation.run import Report, run_subject
 from tests.mutation.subjects import Subject, generated, written
@@ -45,7 +43,6 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    torch.set_warn_always(True)  # a warning that is given once in a process, eager's call has had
     draw = random.Random(options.seed)
     total, start = Report(), time.monotonic()
     if options.subject:

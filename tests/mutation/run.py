@@ -233,12 +233,16 @@ def drawn(found: list[Change], count: int, draw: random.Random, only: str | None
 
 @contextlib.contextmanager
 def _state_kept() -> Iterator[None]:
-    """The process's settings, however the calls leave them."""
+    """The process's settings, however the calls leave them. PyTorch's warnings are given each time: those that it gives
+    once in a process, eager's call would have had."""
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
     dtype, grad, rng = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state()
     deterministic = torch.are_deterministic_algorithms_enabled()
     try:
         yield
     finally:
+        torch.set_warn_always(always)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         torch.set_rng_state(rng)
