@@ -101,7 +101,7 @@ class TorchWorld(Dispatcher):
         self.code_digests: dict[str, str] = {}
         #: Functions made by `torch.compile`, by the code of what they were made of.
         self.peers: dict[CodeType, FunctionType] = {}
-        #: Functions that the program itself put behind `functools.lru_cache`, by id.
+        #: Functions that the program itself wrapped in `functools.lru_cache`, by id.
         self.made_caches: dict[int, Any] = {}
         #: Each `threading.local` that the program has made, by id.
         self.made_locals: dict[int, Any] = {}

@@ -45,7 +45,8 @@ class Snapshot:
             self._undo.append(_optimizer(holder))
             self.add_tensors(each for group in holder.param_groups for each in group["params"])
         elif isinstance(holder, torch.Tensor):
-            self._undo.append(_tensor(holder))
+            if not _is_stretched(holder):
+                self._undo.append(_tensor(holder))
         else:
             self._undo.append(_state_dict(holder))
 
@@ -58,6 +59,12 @@ class Snapshot:
             self._undo.append(_registered(each))
         tensors = [*([] if self._only_buffers else module.parameters()), *module.buffers()]
         self.add_tensors(each for each in tensors if not torch.nn.parameter.is_lazy(each))
+
+
+def _is_stretched(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory, as those of `x.expand(...)`: PyTorch refuses to write to it, for programs, too."""
+    strided = tensor.layout == torch.strided
+    return strided and any(size > 1 and stride == 0 for size, stride in zip(tensor.size(), tensor.stride()))
 
 
 def _tensor(tensor: torch.Tensor) -> Undo:

@@ -52,9 +52,9 @@ class Watch(Generic[T]):
                         break
                     trial.wait(time.perf_counter() - started)
                     yield item
-            finally:
+            finally:  # the loop may be left early: then what is known so far is the answer
                 trial.end()
-        self.verdict = concluded(trial, self.calls, self.price, self.names)
+                self.verdict = concluded(trial, self.calls, self.price, self.names)
         if self.progress is not False:
             print(self.verdict, file=sys.stderr)
         yield from items

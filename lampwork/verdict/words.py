@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lampwork.verdict.search import Tried
     from lampwork.verdict.verdict import Verdict
 
-#: An interval whose ends are further apart than this, and eager between them, says that the machine was too noisy.
+#: Ends of an interval in a larger ratio than this, with eager between them, say that the machine was too noisy.
 SPREAD = 1.2
 
 #: Peak memory that differs by less is not spoken of: a library's workspace is as large.

@@ -301,7 +301,7 @@ def instantiate_native(world: TorchWorld, cls: Any, args: tuple, kwargs: dict[st
     return cls(*args, **kwargs)
 
 
-def call_behind_cache(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def call_cached_function(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if id(function) not in world.made_caches:
         return call_cached(world, function, args, kwargs)
     for value in (*args, *kwargs.values()):

@@ -261,7 +261,7 @@ NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: isinstance(function, type), perform.instantiate_native),
     (lambda function: _is_method_of_class(function) and function.__name__ in _OF_CLASSES, perform.natively),
     (_makes_instances, perform.call_new_of_class),
-    (lambda function: type(function) is CACHED_FUNCTION, perform.call_behind_cache),
+    (lambda function: type(function) is CACHED_FUNCTION, perform.call_cached_function),
     (lambda function: isinstance(function, Callback), perform.call_back),
     (perform.is_getter, perform.call_getter),
 )

@@ -3,7 +3,7 @@
     scale = 0.5 + random.random()          host 0: random(generator);  host 1: add(0.5, host 0)
     return x * scale, scale                an input of the graph: host 1;  and what the program returns
 
-Such a number is an `Element` whose value is there before the graph runs: the entry makes the call behind its
+Such a number is an `Element` whose value is there before the graph runs: the entry makes the call after its
 guards (`ir.template.HostCall`), in the program's order and once, so the state of a generator is afterwards what eager
 leaves. What Python's functions make of such numbers is computed there, too. Beside tensors the number is an input of
 the graph. A branch on it breaks: which way the program goes is known on no call before it is made.

@@ -90,3 +90,9 @@ def test_lazy_modules_have_nothing_to_save_yet():
     snapshot = Snapshot()
     snapshot.add(torch.nn.LazyLinear(3))
     snapshot.restore()
+
+
+def test_stretched_tensors_are_left_as_they_are():
+    snapshot = Snapshot()
+    snapshot.add(torch.ones(1, 3).expand(4, 3))
+    snapshot.restore()

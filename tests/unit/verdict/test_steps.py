@@ -91,6 +91,15 @@ def test_no_hook_is_left():
     assert hooks() == before
 
 
+def test_a_loop_that_is_left_early_has_an_answer():
+    loader, model = lampwork.watch(data(), steps=40, progress=False), network()
+    for number, (x,) in enumerate(loader):
+        model(x)
+        if number == 12:
+            break
+    assert not loader.verdict.pays and "ended too early" in str(loader.verdict)
+
+
 def test_a_loop_that_ends_early_says_so():
     loader = lampwork.watch(data(8), steps=40, progress=False)
     train(loader, network())
