@@ -77,6 +77,7 @@ from lampwork._torch.state import (
     cuda_switches,
     current_cuda_device,
     deterministic_state,
+    exact_products,
     get_cudnn_tf32,
     get_precision,
     is_default_generator,

@@ -136,6 +136,35 @@ def precision_state() -> tuple:
     return (*[_answer(functools.partial(get_precision, *each)) for each in _PRECISIONS], repr(_answer(get_cudnn_tf32)))
 
 
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of float32 are computed in float32, without TF32, in the block: what is computed there is a reference.
+
+    The switches are set as the program set them, by the older or by the newer interface: those of the older one raise
+    where the newer one was used. Set past `torch.backends`, which may be frozen (`disable_global_flags`).
+    """
+    c = torch._C
+    switches: list[tuple[Callable[[], Any], Callable[[Any], Any], Any]] = [
+        (c._get_cublas_allow_tf32, c._set_cublas_allow_tf32, False),
+        (get_cudnn_tf32, set_cudnn_tf32, False),
+    ]
+    try:
+        before = [get() for get, _, _ in switches]
+    except RuntimeError:
+        switches = [
+            (functools.partial(get_precision, "cuda", each), functools.partial(set_precision, "cuda", each), "ieee")
+            for each in ("matmul", "conv", "rnn")
+        ]
+        before = [get() for get, _, _ in switches]
+    for _, set_, exact in switches:
+        set_(exact)
+    try:
+        yield
+    finally:
+        for (_, set_, _), value in zip(switches, before):
+            set_(value)
+
+
 def _set_precision_again(values: tuple) -> None:
     set_precision(*values)
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.benchmark import device, measure, training
 from lampwork.benchmark.columns import compile_by, is_ours, reporting, stats_of
 from lampwork.benchmark.job import Job
 from lampwork.benchmark.record import Found
 from lampwork.benchmark.train import Plan
 from lampwork.verdict import verify
-from lampwork.verdict.verify import exact_products
 
 LEAST_TELLING = 100  # tolerances by which eager's own first gradients may err before its type tells too little
 STEPS_IN_DOUBLE = 2  # the first makes the optimizer's state, the second finds it
@@ -195,7 +195,7 @@ def recompiles(trainer: Any) -> int:
 
 def reference_outcome(job: Job[Plan], workload: Any) -> tuple[Any, str | None]:
     """The outcome of eager steps in float64, else in float32 without TF32 where a library has no float64; and which."""
-    with exact_products():
+    with _torch.exact_products():
         for dtype, name in ((torch.float64, "float64"), (torch.float32, "float32")):
             trainer = None
             try:

@@ -121,4 +121,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     low, part = int(place), place - int(place)
     if part == 0 or ordered[low] == ordered[low + 1]:
         return ordered[low]
-    return ordered[low] * (1 - part) + ordered[low + 1] * part
+    if ordered[low] == -math.inf and ordered[low + 1] == math.inf:  # nothing lies between
+        return ordered[low + round(part)]
+    found = ordered[low] * (1 - part) + ordered[low + 1] * part
+    return min(max(found, ordered[low]), ordered[low + 1])  # rounding can leave the two

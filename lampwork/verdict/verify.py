@@ -8,7 +8,6 @@ point must be equal.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from lampwork import _torch
 
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 MULTIPLIER = {torch.float64: 2.0, torch.float32: 2.0, torch.float16: 3.0, torch.bfloat16: 3.0}
@@ -166,7 +167,7 @@ def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "
 
     if workload.module is None:
         return None, None
-    with exact_products():
+    with _torch.exact_products():
         for name in precisions:
             dtype = getattr(torch, name)
             try:
@@ -176,14 +177,3 @@ def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "
             except (RuntimeError, TypeError, NotImplementedError):
                 module = args = kwargs = None
     return None, None
-
-
-@contextlib.contextmanager
-def exact_products() -> Iterator[None]:
-    """No TF32 in the block: what is computed there is a reference."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

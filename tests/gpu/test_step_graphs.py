@@ -11,7 +11,6 @@ import torch
 
 import lampwork
 from lampwork import _torch
-from lampwork.benchmark import training
 from lampwork.benchmark.device import unused_in_graphs_bytes
 from lampwork.runtime.launch.cuda import new_stream
 from tests.gpu.support import Block, compiled_of
@@ -21,7 +20,7 @@ CALLS = 12
 
 @pytest.fixture(autouse=True)
 def exact():
-    with training.exact_products():
+    with _torch.exact_products():
         yield
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import lampwork
+from lampwork import _torch
 from lampwork.benchmark import training, zoo
 from tests.gpu.support import assert_close, compiled_of
 
@@ -19,7 +20,7 @@ PRECISIONS = pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["f
 @pytest.fixture(autouse=True)
 def exact():
     """No TF32: its rounding differs between equal products of other shapes."""
-    with training.exact_products():
+    with _torch.exact_products():
         yield
 
 

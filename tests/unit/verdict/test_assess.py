@@ -196,6 +196,46 @@ def test_a_reference_decides_where_eager_itself_is_not_exact():
     assert not outcome(noise.flip(0)).compare(outcome(noise), other).accepted
 
 
+def test_updates_are_judged():
+    torch.manual_seed(0)
+    model, x = Net().train(), torch.randn(4, 8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(x, skipped=(), turned=()):
+        optimizer.zero_grad()
+        model(x).mul(torch.linspace(1, 2, 32).reshape(4, 8)).square().sum().backward()
+        for name, each in model.named_parameters():
+            each.grad = None if name in skipped else -each.grad if name in turned else each.grad
+        optimizer.step()
+        optimizer.zero_grad()
+
+    program = Program(step, (x,))
+    program.observe()
+    eager, disturbed = program.outcome(step), program.outcome(step, torch.finfo(torch.float32).eps)
+    ours = [program.outcome(lambda x, name=name: step(x, [name])) for name in ("norm.weight", "norm.bias")]
+    assert not any(each.compare(eager, None, disturbed).accepted for each in ours), "an update is missing"
+    ours = program.outcome(lambda x: step(x, turned=["norm.bias"]))
+    assert not ours.compare(eager, None, disturbed).accepted, "an update goes the other way"
+
+
+def test_updates_that_are_rounding_are_not_judged():
+    model, x = Net().train(), torch.randn(4, 8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(x, turned=False):
+        optimizer.zero_grad()
+        model(x).sum().mul(1e-3).backward()  # batch norm: the sum is that of the biases, whatever came before
+        for each in model.h.parameters() if turned else ():
+            each.grad.neg_()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    program = Program(step, (x,))
+    program.observe()
+    eager, disturbed = program.outcome(step), program.outcome(step, torch.finfo(torch.float32).eps)
+    assert program.outcome(lambda x: step(x, True)).compare(eager, None, disturbed).accepted
+
+
 def test_the_reference_of_a_module_is_in_float64():
     program = Program(Net().train(), (torch.randn(4, 8),))
     program.observe()

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lampwork.verdict.horizon import Estimate, Measured, break_even, payoff
@@ -79,6 +79,7 @@ def test_the_sign_of_what_is_saved_is_the_side_of_break_even(eager, ratio, cost,
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=50))
+@example([math.inf, -math.inf])
 def test_estimates_lie_within_their_draws(draws):
     found = Estimate.of(draws)
     assert min(draws) <= found.lower <= found.value <= found.upper <= max(draws)

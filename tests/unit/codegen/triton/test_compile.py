@@ -15,6 +15,7 @@ import pytest
 
 from lampwork.codegen.triton import compile as compiling
 from lampwork.codegen.triton import pool, stored, worker
+from lampwork.config import use_cache_dir
 from lampwork.errors import CompileError
 from lampwork.ir.program import DeviceKernel
 
@@ -32,12 +33,13 @@ KERNEL = DeviceKernel("scale", TEXT, ("*fp32", "*fp32", "i64"), (0, 1), (("XBLOC
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path, monkeypatch):
-    environment = dataclasses.replace(compiling.environment, cache_dir=str(tmp_path), cache=True, compile_workers=2)
+    environment = dataclasses.replace(compiling.environment, cache=True, compile_workers=2)
     monkeypatch.setattr(compiling, "environment", environment)
     monkeypatch.setattr(compiling, "_known", {})
     # The interpreter, which other tests run kernels in, takes the place of the compiler.
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    yield
+    with use_cache_dir(str(tmp_path)):
+        yield
     pool.stop()
     pool._failed = False
 

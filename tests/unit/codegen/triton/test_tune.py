@@ -11,14 +11,17 @@ from torch.nn import functional as F
 from lampwork.codegen.triton import tune
 from lampwork.codegen.triton.tiles import candidate_tilings
 from lampwork.codegen.triton.tune import Tuner
+from lampwork.config import use_cache_dir
 from lampwork.errors import CompileError
 from tests.unit.codegen.triton.programs import TARGET, fused_program, program_of
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(tune, "environment", replace(tune.environment, cache=True, cache_dir=str(tmp_path)))
+    monkeypatch.setattr(tune, "environment", replace(tune.environment, cache=True))
     monkeypatch.setattr(tune, "compile_kernels", lambda sources: tuple(sources))
+    with use_cache_dir(str(tmp_path)):
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,38 @@
+"""Setting `torch.backends.cuda.matmul.allow_tf32` raised after `torch.backends.disable_global_flags()`, and reading it
+raised in a program that uses the newer interface."""
+
+import subprocess
+import sys
+
+import pytest
+
+OLDER = """
+torch.backends.cuda.matmul.allow_tf32 = True
+read = lambda: (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+exact = (False, False)
+"""
+NEWER = """
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+read = lambda: (torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision)
+exact = ("ieee", "ieee")
+"""
+SCRIPT = """
+import torch
+from lampwork import _torch
+{}
+torch.backends.disable_global_flags()
+before = read()
+try:
+    with _torch.exact_products():
+        assert read() == exact, read()
+        raise KeyError
+except KeyError:
+    pass
+assert read() == before != exact, read()
+"""
+
+
+@pytest.mark.parametrize("interface", [OLDER, NEWER], ids=["older", "newer"])
+def test_set_for_a_block(interface):
+    done = subprocess.run([sys.executable, "-c", SCRIPT.format(interface)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
