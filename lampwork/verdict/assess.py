@@ -48,11 +48,10 @@ def assess_call(
         allowed = Allowed(tuple(dtypes), peer, freeze)
         horizon = float("inf") if calls is None else float(calls)
         found = Search(program, horizon, restarts, allowed, cost, seconds, say).run()
-    name = program.name.rpartition(".")[2]
-    variable = "model" if program.module is not None else name if name.isidentifier() else "function"
+    variable, holder = program.variables
     return judge(
-        found, calls, name=program.name, variables=(variable,), unit="call", task=program.task, price=price,
-        restarts=restarts, seconds=time.perf_counter() - began, notes=notes,
+        found, calls, name=program.name, variables=(variable,), holder=holder, unit="call", task=program.task,
+        price=price, restarts=restarts, seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
 
 

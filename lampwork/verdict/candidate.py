@@ -92,12 +92,12 @@ class Candidate:
     def name(self) -> str:
         return f"{self.region.path or 'whole'}: {self.way.name}"
 
-    def code(self, variables: Sequence[str]) -> str:
+    def code(self, variables: Sequence[str], holder: str = "") -> str:
         """What to write in a program that holds the function, or the models that it calls, as `variables`.
 
-        Blocks and children are those of the first one.
+        Blocks and children are those of `holder`, or of the first one.
         """
-        lines, variable = [], variables[0]
+        lines, variable = [], holder or variables[0]
         if self.region.path.endswith(".*"):
             blocks = f"{variable}.{self.region.path[:-2]}"
             lines += [f"for block in {blocks}:", f"    block.forward = {self.way.call('block.forward')}"]

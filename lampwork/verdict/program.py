@@ -194,6 +194,24 @@ class Program:
         return getattr(self.function, "__qualname__", type(self.function).__name__)
 
     @property
+    def root(self) -> torch.nn.Module | None:
+        """The module whose parts may be compiled: in a function the one that most of its forward time goes to."""
+        if self.module is not None:
+            return self.module
+        seen = self.watched.modules
+        return max(seen, key=lambda each: each.seconds).module if seen else None
+
+    @property
+    def variables(self) -> tuple[str, str]:
+        """What the user's code is thought to call the function, and the module whose parts may be compiled."""
+        if self.module is not None:
+            return "model", "model"
+        name = self.name.rpartition(".")[2]
+        root = self.root
+        holders = (named for named, value in _named(self.function) if value is root and root is not None)
+        return name if name.isidentifier() else "function", next(holders, "model")
+
+    @property
     def task(self) -> str:
         return "train" if self.backward or self.watched.optimizers or self._left_gradients else "infer"
 
@@ -300,17 +318,26 @@ def loss_of(result: Any) -> torch.Tensor:
 
 def _found_with_state(function: Any) -> list[Any]:
     """What the function names that has a `state_dict`: schedulers, scalers, modules and optimizers of its own."""
+    return [each for _, each in _named(function) if not isinstance(each, type) and _has_state(each)]
+
+
+def _named(function: Any) -> list[tuple[str, Any]]:
+    """What the function names: its object and what that holds, free variables and globals; each with its expression."""
     while isinstance(function, functools.partial):
         function = function.func
-    found = []
+    found: list[tuple[str, Any]] = []
     if inspect.ismethod(function):
         holder = function.__self__
-        found += [holder, *getattr(holder, "__dict__", {}).values()]
+        held = getattr(holder, "__dict__", {})
+        found += [("self", holder), *((f"self.{name}", value) for name, value in held.items())]
+    elif not inspect.isroutine(function):  # an object that is called
+        found += [(f"function.{name}", value) for name, value in getattr(function, "__dict__", {}).items()]
+        function = getattr(type(function), "__call__", None)
     plain = inspect.unwrap(getattr(function, "__func__", function))
     if inspect.isfunction(plain):
         names = inspect.getclosurevars(plain)
-        found += [*names.nonlocals.values(), *names.globals.values()]
-    return [each for each in found if not isinstance(each, type) and _has_state(each)]
+        found += [*names.nonlocals.items(), *names.globals.items()]
+    return found
 
 
 def _has_state(value: Any) -> bool:

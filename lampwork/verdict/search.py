@@ -103,8 +103,7 @@ class Search:
     def run(self) -> Found:
         program = self.program
         try:
-            root = program.module or _only_module(program)
-            for candidate in candidates(root, program.task, self.device, self.allowed):
+            for candidate in candidates(program.root, program.task, self.device, self.allowed):
                 why = self._why_not(candidate)
                 if why:
                     self.left_out.append((candidate.name, why))
@@ -288,12 +287,6 @@ class Search:
 def _cost(times: Sequence[float]) -> float:
     """What a start took beyond calls at full speed, which its last ones have."""
     return max(0.0, sum(times) - len(times) * min(times[2:]))
-
-
-def _only_module(program: Program) -> torch.nn.Module | None:
-    """The module whose parts are candidates in a function: the one that most of its forward time goes to."""
-    seen = program.watched.modules
-    return max(seen, key=lambda each: each.seconds).module if seen else None
 
 
 def best(found: Found, calls: float) -> Tried:

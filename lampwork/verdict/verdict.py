@@ -20,6 +20,7 @@ class Verdict:
 
     name             what was assessed
     variables        what the user's code is thought to call it, or the modules that are compiled in a loop
+    holder           what it is thought to call the module whose parts are compiled; empty: the first of `variables`
     unit             what a call is called: "call" or "step"
     task             "infer" or "train"
     calls            how many will be made; None: not known
@@ -41,6 +42,7 @@ class Verdict:
     choice: Tried
     payoff: Payoff | None
     seconds: float
+    holder: str = ""
     price: float | None = None
     restarts: int = 0
     shares: dict[str, float] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class Verdict:
     @property
     def code(self) -> str:
         """What to write; empty where nothing is to be changed."""
-        return self.choice.candidate.code(self.variables) if self.pays else ""
+        return self.choice.candidate.code(self.variables, self.holder) if self.pays else ""
 
     @property
     def sentence(self) -> str:
