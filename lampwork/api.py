@@ -39,7 +39,8 @@ def compile(
                call eagerly
     dynamic    None: compile for the sizes seen; those that differ in a later call may be any from then on. True: all
                sizes and integers of arguments may be any at once. False: never (see docs/usage.md)
-    mode       "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs" (see docs/usage.md)
+    mode       "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"; "auto" compiles while calls
+               run eagerly, and keeps what is faster (see docs/usage.md)
     options    see `lampwork.config.Options`, such as {"freeze": True}
     backend    "lampwork"; or the name of a `torch.compile` back end, or a callable that takes a
                `torch.fx.GraphModule` and example inputs, run after Lampwork's capture
@@ -87,7 +88,12 @@ def _compile(function: Callable, *, settings: Settings, backend: Backend, disabl
         from lampwork.runtime.foreign import entry_maker
 
         make_entry = entry_maker(backend)
-    compiled = CompiledFunction(function, settings, make_entry)
+    if settings.mode == "auto":
+        from lampwork.runtime.auto.function import AutoFunction
+
+        compiled: CompiledFunction = AutoFunction(function, settings, make_entry)
+    else:
+        compiled = CompiledFunction(function, settings, make_entry)
     if isinstance(function, torch.nn.Module):
         return compile_module(function, compiled, again)
     return wrap(compiled)
@@ -166,11 +172,13 @@ def stats(compiled: Callable) -> Mapping[str, object]:
     cache_hits       entries that came from the on-disk cache
     compile_seconds  by stage, summed over entries
     cache_notes      what the on-disk cache did, in words (why an entry was not used)
+    choices          of mode "auto", for each class of calls: `.way`, "eager" or a mode, None while it is tried;
+                     `.seconds` of a typical call of each way; how many `.trials` there were
 
     Raises TypeError for something `lampwork.compile` did not make.
     """
     found = compiled_of(compiled)
-    return found.counters.snapshot(found.entries, found.continuations)
+    return found.counters.snapshot(found.entries, found.continuations, found.choices)
 
 
 @is_called_natively

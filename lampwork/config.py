@@ -27,7 +27,7 @@ DEBUG_LEVELS = range(6)
 #: Where `LAMPWORK_STOP_AT` ends a compile: what that stage made is interpreted.
 STOPS = ("graph", "functional", "lowered", "scheduled")
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "auto")
 
 
 @record

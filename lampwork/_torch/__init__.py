@@ -84,6 +84,7 @@ from lampwork._torch.state import (
     set_cudnn_tf32,
     set_precision,
     state_test,
+    thread_state,
     without_autocast,
 )
 from lampwork._torch.tensor_impl import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import os
 import sys
@@ -22,6 +23,26 @@ def autocast_state() -> tuple:
         ("cuda", torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")),
         torch.is_autocast_cache_enabled(),
     )
+
+
+def thread_state() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Puts what this thread has set, and programs read, in force in another thread: a context to enter there."""
+    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    devices, caches = autocast_state()[:-1], torch.is_autocast_cache_enabled()
+    variables = contextvars.copy_context()
+
+    @contextlib.contextmanager
+    def entered() -> Iterator[None]:
+        for variable, value in variables.items():
+            variable.set(value)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(inference))
+            stack.enter_context(torch.set_grad_enabled(gradients))
+            for device, enabled, dtype in devices:
+                stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=caches))
+            yield
+
+    return entered
 
 
 def working_directory() -> str:

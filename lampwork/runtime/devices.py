@@ -23,7 +23,7 @@ def no_back_end(device: str) -> Diagnostic:
 
 def foreign_device(function: Callable, args: tuple, kwargs: dict) -> str:
     """The first device among arguments and module parameters that has no back end; empty when all have."""
-    for device in _devices(function, args, kwargs):
+    for device in devices(function, args, kwargs):
         if device.type not in BACKENDS:
             return device.type
     return ""
@@ -31,13 +31,13 @@ def foreign_device(function: Callable, args: tuple, kwargs: dict) -> str:
 
 def start_gpu_compilers(function: Callable, args: tuple, kwargs: dict) -> None:
     """A call on CUDA tensors starts the processes that compile kernels; they get ready while it is captured."""
-    for device in _devices(function, args, kwargs):
+    for device in devices(function, args, kwargs):
         backend = BACKENDS[device.type]
         if not backend.is_host:
             return backend.launching.prepare(device)
 
 
-def _devices(function: Callable, args: tuple, kwargs: dict) -> list[torch.device]:
+def devices(function: Callable, args: tuple, kwargs: dict) -> list[torch.device]:
     """Those of the arguments and parameters, read without running what a subclass defines for it."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     owner = function.__self__ if isinstance(function, MethodType) else function

@@ -38,6 +38,7 @@ from lampwork.runtime.observer import Observer, Run
 from lampwork.runtime.stats import Counters
 
 if TYPE_CHECKING:
+    from lampwork.runtime.auto.background import Background
     from lampwork.runtime.cache.entries import StoredEntries
     from lampwork.runtime.guards.varying import Varying
 
@@ -128,6 +129,8 @@ class CompiledFunction:
         #: Sizes that contents decide are symbols; no more once one was not what a program took it for.
         self._sizes_by_contents = True
         self.root: CompiledFunction = self
+        #: Where misses are compiled while calls go on (mode "auto"); None: the call waits.
+        self.background: Background | None = None
         #: Of calls that break, by where they go on; shared by all entries of this function.
         self.continuations: dict[Resumption, CompiledFunction] = {}
         _all.add(self)
@@ -136,6 +139,11 @@ class CompiledFunction:
     def name(self) -> str:
         function = self.function
         return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+    @property
+    def choices(self) -> tuple:
+        """What mode "auto" has chosen, for each class of calls."""
+        return ()
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -238,6 +246,12 @@ class CompiledFunction:
         call, which then runs eagerly."""
         if is_compiling() or sys.is_finalizing():  # an interpreter that ends imports nothing any more
             return self.function(*args, **kwargs)
+        if self.background is not None and self.background.can_wait(args, kwargs):
+            then = self.background.asked(self, args, kwargs)
+            result = self.function(*args, **kwargs)
+            if then is not None:
+                then()
+            return result
         try:
             serve, states = self._road(args, kwargs)
         except (DynamicSizeError, LampworkWarning):  # what the user asked for
@@ -263,8 +277,33 @@ class CompiledFunction:
             return self._eagerly(_UNSTABLE, False, args, kwargs)
         return result
 
-    def _road(self, args: tuple, kwargs: dict) -> tuple[Callable | Diagnostic, _torch.InitialStates | None]:
-        """What serves this call, or why it runs eagerly; and the states of optimizers that were made for it."""
+    def prepare(self, args: tuple, kwargs: dict) -> bool:
+        """Makes sure that such calls are served, in a thread that does not make them; False where nothing ever will.
+
+        Raises what the user asked for: a break where there may be none, a size that must not be a number.
+        """
+        try:
+            serve, states = self._road(args, kwargs, beside=True)
+        except (DynamicSizeError, LampworkWarning):
+            raise
+        except Exception as error:
+            if environment.strict or (self.settings.fullgraph and isinstance(error, GraphBreak)):
+                raise
+            serve, states = self._compiler_failed(error, args, kwargs), None
+        if states is not None:
+            states.undo()
+        if not isinstance(serve, Diagnostic):
+            return True
+        noted(self.counters.fell_back, serve, self._last_was_break(serve))
+        return self._failures < CAPTURE_ATTEMPTS and len(self.serves) < self.settings.options.recompile_limit
+
+    def _road(
+        self, args: tuple, kwargs: dict, beside: bool = False
+    ) -> tuple[Callable | Diagnostic, _torch.InitialStates | None]:
+        """What serves this call, or why it runs eagerly; and the states of optimizers that were made for it.
+
+        beside   the program goes on meanwhile, and may change what a new entry was made for
+        """
         if _torch.active_modes():
             return _MODES_ACTIVE, None
         device = foreign_device(self.function, args, kwargs)
@@ -275,7 +314,7 @@ class CompiledFunction:
         states = _torch.InitialStates()
         with _undisturbed(), self._lock:
             try:
-                return self._serving(args, kwargs, states), states
+                return self._serving(args, kwargs, states, beside), states
             except BaseException:
                 states.undo()
                 raise
@@ -283,7 +322,9 @@ class CompiledFunction:
     def _last_was_break(self, diagnostic: Diagnostic) -> bool:
         return self._last_failure is not None and self._last_failure == (diagnostic, True)
 
-    def _serving(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Callable | Diagnostic:
+    def _serving(
+        self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
+    ) -> Callable | Diagnostic:
         """A function that serves this call, made if need be; or why the call must run eagerly. Holds the lock.
         `states`: where states of optimizers are made that an entry takes for granted."""
         function = self.function
@@ -304,7 +345,7 @@ class CompiledFunction:
             return self._last_failure[0]
         if not self.serves:
             self._note_what_varied(args, kwargs)
-            return self._compile(args, kwargs, states)
+            return self._compile(args, kwargs, states, beside)
         from lampwork.runtime.guards.recompiles import recompile
 
         why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
@@ -313,7 +354,7 @@ class CompiledFunction:
         start = time.perf_counter()
         if self.observer is not None:
             noted(self.observer.recompiled, self, why)
-        made = self._compile(args, kwargs, states)
+        made = self._compile(args, kwargs, states, beside)
         if not isinstance(made, Diagnostic):
             noted(self.counters.recompiled, why, time.perf_counter() - start)
         return made
@@ -336,11 +377,13 @@ class CompiledFunction:
             guards = [entry.artifact.guards for entry in entries]
             self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
 
-    def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Callable | Diagnostic:
+    def _compile(
+        self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
+    ) -> Callable | Diagnostic:
         start = time.perf_counter()
         _compiling.active = True
         try:
-            entry = self._fitting_entry(args, kwargs, states)
+            entry = self._fitting_entry(args, kwargs, states, beside)
         except GraphBreak as stop:
             states.undo()
             if self.settings.fullgraph:
@@ -359,14 +402,14 @@ class CompiledFunction:
         self._store(entry)
         return entry.serve
 
-    def _fitting_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry:
+    def _fitting_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Entry:
         """An entry that serves this call, inserted. Capture may load modules that register themselves where the program
         looks (`torch.func` and the registry of trees): the entry made after that fits."""
         for _ in range(2):
             entry = self._new_entry(args, kwargs, states)
             self._insert(entry)
             try:
-                if entry.holds(self.function, args, kwargs):
+                if beside or entry.holds(self.function, args, kwargs):
                     return entry
             except BaseException:
                 self._remove(entry)

@@ -127,7 +127,9 @@ class Counters:
         self._recompiles.merge(other._recompiles)
         self.cache_notes += other.cache_notes
 
-    def snapshot(self, entries: Iterable[Entry], parts: Mapping[Any, CompiledFunction] | None = None) -> Mapping:
+    def snapshot(
+        self, entries: Iterable[Entry], parts: Mapping[Any, CompiledFunction] | None = None, choices: tuple = ()
+    ) -> Mapping:
         """The mapping that `lampwork.stats` documents. `parts`: the continuations of the function's breaks."""
         entries = tuple(entries)
         parts = {} if parts is None else dict(parts)
@@ -156,4 +158,5 @@ class Counters:
             "cache_hits": total.cache_hits,
             "compile_seconds": MappingProxyType(dict(total.compile_seconds)),
             "cache_notes": tuple(total.cache_notes),
+            "choices": choices,
         })  # fmt: skip

@@ -152,5 +152,6 @@ class Continuation(CompiledFunction):
         frames = SuspendedFrames(root.function, resumption, _finish)
         super().__init__(frames, root.settings, root._make_entry, root.observer)
         self.root = root
+        self.background = root.background
 
     drives = False

@@ -1,0 +1,93 @@
+"""What is compiled beside calls, for one function of mode "auto", its other ways and what follows its breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lampwork import _torch
+from lampwork.runtime.auto.worker import submit
+
+if TYPE_CHECKING:
+    from lampwork.runtime.function import CompiledFunction
+
+
+class Background:
+    """Entries that were asked for, each compiled function's one at a time."""
+
+    def __init__(self) -> None:
+        self._asked: set[CompiledFunction] = set()
+        self._given_up: set[CompiledFunction] = set()
+        self._error: Exception | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is being compiled, or waits for it."""
+        return bool(self._asked)
+
+    def raise_error(self) -> None:
+        """Raises what a compile has raised for the user: a break where the whole was asked for, a size that varies."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def can_wait(self, args: tuple, kwargs: dict) -> bool:
+        """Whether a later capture sees what the call saw: a call uses iterators up."""
+        return _can_wait((args, kwargs))
+
+    def asked(self, compiled: CompiledFunction, args: tuple, kwargs: dict) -> Callable[[], None] | None:
+        """What asks for an entry for such calls, to be called after this call; None if that was given up.
+
+        The call's own arguments are captured, containers as they are now, while the program may go on with them: what
+        capture reads is guarded, and an entry that was made of several states fits no call.
+        """
+        if compiled in self._given_up:
+            return None
+        if compiled in self._asked:
+            return _nothing
+        kept_args, kept_kwargs = _kept((args, kwargs))
+        entered = _torch.thread_state()
+
+        def ask() -> None:
+            if compiled not in self._asked:
+                self._asked.add(compiled)
+                submit(lambda: self._compile(compiled, kept_args, kept_kwargs, entered))
+
+        return ask
+
+    def _compile(self, compiled: CompiledFunction, args: tuple, kwargs: dict, entered: Any) -> None:
+        try:
+            with entered():
+                if not compiled.prepare(args, kwargs):
+                    self._given_up.add(compiled)
+        except Exception as error:  # what the user asked to be raised: it is, at the next call
+            self._error = error
+            self._given_up.add(compiled)
+        finally:
+            self._asked.discard(compiled)
+
+
+def _nothing() -> None:
+    pass
+
+
+#: Containers that a call may change, and that are copied so that capture sees them as the call did.
+_COPIED = (list, dict, set, tuple)
+
+
+def _kept(value: Any) -> Any:
+    """`value` with the plain containers in it copied."""
+    kind = type(value)
+    if kind is dict:
+        return {name: _kept(each) for name, each in value.items()}
+    if kind in (list, tuple):
+        return kind(_kept(each) for each in value)
+    return set(value) if kind is set else value
+
+
+def _can_wait(value: Any) -> bool:
+    if type(value) in _COPIED:
+        return all(_can_wait(each) for each in (value.values() if type(value) is dict else value))
+    return not hasattr(type(value), "__next__")
+
+

@@ -1,0 +1,291 @@
+"""Mode "auto": calls run eagerly from the first on, while they are compiled beside them; then what is faster stays.
+
+    no entry for the call    it runs eagerly, and is compiled in the background
+    an entry                 eager and compiled calls take turns (`trial.py`), each call made once
+    decided                  the faster of the two; eager without looking at guards, for some calls at a time
+
+Every class of calls, which is what an entry's guards tell apart, has a trial of its own. A trial is held again after
+many calls, later each time, and where a compiled call has become much slower than it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from lampwork import _torch
+from lampwork.backends import BACKENDS
+from lampwork.config import Settings
+from lampwork.ir.record import record
+from lampwork.runtime.auto.background import Background
+from lampwork.runtime.auto.clock import Clock
+from lampwork.runtime.auto.trial import EAGER, Trial
+from lampwork.runtime.entry import MISS, Entry
+from lampwork.runtime.function import CompiledFunction, is_compiling
+from lampwork.runtime.launch.host import Rerun
+from lampwork.runtime.observer import Observer
+
+#: Calls after which a trial is held again: at first, and at most. Each time it is twice as many.
+AGAIN, AGAIN_AT_MOST = 2000, 256_000
+#: Calls that run eagerly before guards are looked at again, where nothing compiled is faster: at first, and at most.
+UNLOOKED, UNLOOKED_AT_MOST = 32, 4096
+#: Every so many compiled calls one is timed; where so many in a row took so much longer than in the trial, it is held
+#: again.
+TIMED_EVERY, SLOW_ONES, SLOWER = 64, 3, 1.5
+#: Calls that are compiled before a trial begins: what follows breaks is compiled in them, graphs are captured.
+WARM_UP = 4
+
+WAYS_ON_GPU = ("reduce-overhead",)
+DEFAULT = "default"
+
+
+@record
+class Choice:
+    """What was found for one class of calls: `way` is "eager" or a mode, None while it is tried. Times are of a typical
+    call, seconds, by way."""
+
+    way: str | None
+    seconds: tuple[tuple[str, float], ...]
+    trials: int
+
+
+class _Class:
+    """The calls that one entry serves. `serves`: what serves them by each way, as far as it is compiled."""
+
+    def __init__(self, entry: Entry, ways: tuple[str, ...]) -> None:
+        self.ways = ways
+        self.serves = {DEFAULT: entry.serve}
+        self.trial = Trial(ways)
+        self.trials = 1
+        self.warm = 0
+        self.again = AGAIN
+        self.left = AGAIN
+        self.timed = TIMED_EVERY
+        self.slow = 0
+
+    def try_again(self) -> None:
+        self.trial, self.warm, self.slow = Trial(self.ways), 0, 0
+        self.trials += 1
+        self.again = min(2 * self.again, AGAIN_AT_MOST)
+        self.left = self.again
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.trial.decision, tuple(self.trial.seconds.items()), self.trials)
+
+
+class AutoFunction(CompiledFunction):
+    """A compiled function whose calls never wait for a compile. It is itself the way "default"; the others are compiled
+    functions beside it."""
+
+    def __init__(
+        self,
+        function: Callable,
+        settings: Settings,
+        make_entry: Callable[..., Entry] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(function, dataclasses.replace(settings, mode=DEFAULT), make_entry, observer)
+        self.background = Background()
+        self._beside: dict[str, CompiledFunction] = {}
+        self._start_again()
+
+    def _start_again(self) -> None:
+        self._classes: dict[Callable, _Class] = {}
+        #: Of the classes for which something compiled was chosen: what serves them.
+        self._decided: tuple[tuple[_Class, Callable], ...] = ()
+        self._clock: Clock | None = None
+        self._unlooked, self._unlooked_next = 0, UNLOOKED
+        self._busy = threading.Lock()
+
+    def reset(self) -> None:
+        super().reset()
+        self.background = Background()
+        for each in self._beside.values():
+            each.reset()
+        self._beside = {}
+        self._start_again()
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        return tuple(each.choice for each in self._classes.values())
+
+    # A call --------------------------------------------------------------------------------------------------------
+
+    def call(self, args: tuple, kwargs: dict) -> Any:
+        """The result of one call, made once, by what is known to be the fastest way or is being tried."""
+        if self._unlooked > 0:
+            self._unlooked -= 1
+            return self.function(*args, **kwargs)
+        self.counters.calls += 1
+        failure = None
+        try:
+            for found, serve in self._decided:
+                if found.timed <= 0 or found.left <= 0:
+                    continue
+                result = serve(self.function, args, kwargs)
+                if result is not MISS:
+                    found.timed -= 1
+                    found.left -= 1
+                    return result
+        except Rerun as stop:
+            failure = stop
+        if failure is not None:
+            return self._failed_run(failure, args, kwargs)
+        self.background.raise_error()
+        if is_compiling() or _torch.active_modes() or not self._busy.acquire(blocking=False):
+            return self.function(*args, **kwargs)
+        try:
+            way, timed, then = self._way(args, kwargs)
+        finally:
+            self._busy.release()
+        return self._run(way, timed, then, args, kwargs)
+
+    def _run(self, way: str, timed: Timed | None, then: Callable[[], None] | None, args: tuple, kwargs: dict) -> Any:
+        clock = self._clock
+        if timed is not None and clock is not None:
+            clock.start()
+        try:
+            if way == EAGER:
+                result = self.function(*args, **kwargs)
+            else:
+                runs = self._beside[way] if way != DEFAULT else super()
+                result = runs.call(args, kwargs)
+        except BaseException:
+            if timed is not None:
+                timed.took(None)
+            raise
+        if timed is not None and clock is not None:
+            ends = clock.until_next if _takes_gradients(result) else clock.stop
+            ends(timed.took)
+        if then is not None:
+            then()
+        return result
+
+    def _way(self, args: tuple, kwargs: dict) -> tuple[str, Timed | None, Callable[[], None] | None]:
+        """How to run this call, who is told of its time, and what is to be done after it."""
+        if self._clock is None:
+            self._begin(args, kwargs)
+        assert self._clock is not None
+        self._clock.settle()
+        entry = self._held(args, kwargs)
+        if entry is None and not self.background.can_wait(args, kwargs):
+            return DEFAULT, None, None  # compiled first: an iterator has nothing left after the call
+        if entry is None:
+            then = self.background.asked(self, args, kwargs)
+            if then is None and not self.background.pending:
+                self._leave_eager()
+            return EAGER, None, then
+        found = self._classes.get(entry.serve)
+        if found is None:
+            found = self._classes[entry.serve] = _Class(entry, (DEFAULT, *self._beside))
+        if found.trial.decision is None:
+            return self._tried(found, args, kwargs)
+        return *self._chosen(found), None
+
+    def _begin(self, args: tuple, kwargs: dict) -> None:
+        on_gpu = _on_gpu(self.function, args, kwargs)
+        self._clock = Clock(on_gpu)
+        for mode in WAYS_ON_GPU if on_gpu else ():
+            settings = dataclasses.replace(self.settings, mode=mode)
+            beside = self._beside[mode] = CompiledFunction(self.function, settings, self._make_entry, self.observer)
+            beside.background = self.background
+
+    def _held(self, args: tuple, kwargs: dict) -> Entry | None:
+        try:
+            return next((entry for entry in self.entries if entry.holds(self.function, args, kwargs)), None)
+        except Rerun:
+            return None
+
+    def _tried(self, found: _Class, args: tuple, kwargs: dict) -> tuple[str, Timed | None, Callable[[], None] | None]:
+        self._forget_decisions()
+        if self.background.pending:
+            return EAGER, None, None
+        for way, each in self._beside.items():
+            held = next((entry for entry in each.entries if entry.holds(self.function, args, kwargs)), None)
+            if held is None:
+                then = self.background.asked(each, args, kwargs)
+                if then is not None:
+                    return EAGER, None, then
+            else:
+                found.serves[way] = held.serve
+        ways = tuple(found.serves)
+        if ways != found.ways:
+            found.ways, found.trial = ways, Trial(ways)
+        if found.warm < WARM_UP * len(ways):
+            found.warm += 1
+            return ways[found.warm % len(ways)], None, None
+        call = found.trial.next()
+        return call.way, call, None
+
+    def _chosen(self, found: _Class) -> tuple[str, Timed | None]:
+        decision = found.trial.decision
+        assert decision is not None
+        found.left -= 1
+        if found.left <= 0:
+            found.try_again()
+        elif decision == EAGER:
+            if all(each.trial.decision == EAGER for each in self._classes.values()):
+                self._leave_eager()
+        else:
+            self._unlooked_next = UNLOOKED
+            found.timed = TIMED_EVERY
+            self._decided = tuple(
+                (each, each.serves[each.trial.decision])
+                for each in self._classes.values()
+                if each.trial.decision not in (None, EAGER)
+            )
+            return decision, _Watched(found, decision)
+        return EAGER, None
+
+    def _forget_decisions(self) -> None:
+        self._decided = tuple(each for each in self._decided if each[0].trial.decision is not None)
+
+    def _leave_eager(self) -> None:
+        """Nothing compiled is faster: the next calls are not looked at."""
+        self._unlooked = self._unlooked_next
+        self._unlooked_next = min(2 * self._unlooked_next, UNLOOKED_AT_MOST)
+        for each in self._classes.values():
+            each.left -= self._unlooked
+
+
+class Timed(Protocol):
+    """Is told what a call took, in seconds; None where it raised."""
+
+    def took(self, seconds: float | None) -> None: ...
+
+
+class _Watched:
+    """A call of a way that was chosen, timed to see whether it still is what it was."""
+
+    def __init__(self, found: _Class, way: str) -> None:
+        self._found, self._way = found, way
+
+    def took(self, seconds: float | None) -> None:
+        found = self._found
+        if seconds is None or found.trial.decision != self._way:
+            return
+        found.slow = found.slow + 1 if seconds > SLOWER * found.trial.seconds[self._way] else 0
+        if found.slow >= SLOW_ONES:
+            found.try_again()
+
+
+def _on_gpu(function: Callable, args: tuple, kwargs: dict) -> bool:
+    from lampwork.runtime.devices import devices
+
+    return any(not BACKENDS[each.type].is_host for each in devices(function, args, kwargs) if each.type in BACKENDS)
+
+
+def _takes_gradients(result: Any) -> bool:
+    """Whether what the caller does next is likely to be a backward pass."""
+    if isinstance(result, torch.Tensor):
+        return result.requires_grad
+    if isinstance(result, dict):
+        result = tuple(result.values())
+    return isinstance(result, tuple | list) and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in result
+    )
