@@ -43,6 +43,7 @@ from lampwork.runtime.cache.versions import versions
 from lampwork.runtime.launch.memory_effects import accessed_inputs
 from lampwork.schedule import schedule
 from lampwork.signals import run_pending
+from lampwork.turns import give_way
 
 #: Called with (stage name, value) after each stage; `debug/` passes one to print or dump every IR.
 Observer = Callable[[str, Any], None]
@@ -385,6 +386,7 @@ def _stage(name: str, seconds: dict[str, float]) -> Iterator[None]:
     finally:
         seconds[name] = time.perf_counter() - start
     run_pending()
+    give_way()
 
 
 def _verify_lowered(lowered: Any) -> None:

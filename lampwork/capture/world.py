@@ -48,6 +48,7 @@ from lampwork.capture.values.tensor_calls import TensorCalls
 from lampwork.capture.values.unknown_text import joined
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
+from lampwork.turns import give_way
 
 if TYPE_CHECKING:
     from lampwork._torch import InitialStates
@@ -257,6 +258,7 @@ class TorchWorld(Dispatcher):
         return World.call_attribute(self, attribute, obj, args)
 
     def should_interpret(self, function: FunctionType) -> bool:
+        give_way()
         return True
 
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -61,6 +61,7 @@ from lampwork.graph.views import (
     written_storages,
 )
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
+from lampwork.turns import give_way
 
 aten = torch.ops.aten
 
@@ -90,6 +91,7 @@ class Functionalizer:
         nodes = [node for node in self.region.graph.nodes if node not in left_out]
         self.add_placeholders([node for node in nodes if node.op == "placeholder"], nodes)
         for node in nodes:
+            give_way()
             self.node = node
             if node.op == "call_function":
                 self.call(node)

@@ -58,6 +58,7 @@ from lampwork.lower.values import (
     contiguous_strides,
     grid,
 )
+from lampwork.turns import give_way
 
 
 class _Operator:
@@ -345,6 +346,7 @@ class Lowering(Nests):
     def run(self) -> Lowered:
         outputs: tuple = ()
         for node in self.functional.graph.nodes:
+            give_way()
             kind = node.op
             if kind == "call_function":
                 if node.target is operator.getitem:

@@ -322,9 +322,7 @@ class CompiledFunction:
     def _last_was_break(self, diagnostic: Diagnostic) -> bool:
         return self._last_failure is not None and self._last_failure == (diagnostic, True)
 
-    def _serving(
-        self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
-    ) -> Callable | Diagnostic:
+    def _serving(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Callable | Diagnostic:
         """A function that serves this call, made if need be; or why the call must run eagerly. Holds the lock.
         `states`: where states of optimizers are made that an entry takes for granted."""
         function = self.function
@@ -377,9 +375,7 @@ class CompiledFunction:
             guards = [entry.artifact.guards for entry in entries]
             self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
 
-    def _compile(
-        self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
-    ) -> Callable | Diagnostic:
+    def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Callable | Diagnostic:
         start = time.perf_counter()
         _compiling.active = True
         try:

@@ -32,6 +32,7 @@ from lampwork.schedule.levels import find_levels
 from lampwork.schedule.plan import place_buffers
 from lampwork.schedule.products import Version, chosen_versions, movable_products
 from lampwork.schedule.segment import Segment, schedule_segment
+from lampwork.turns import give_way
 
 
 def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choose | None = None) -> Program:
@@ -70,6 +71,7 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
     }
 
     def schedule_at(level: int, nests: list[LoopNest], made: list[Buffer]) -> Segment:
+        give_way()
         live_out = frozenset(nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {level})
         known = {**buffers, **{buffer.name: buffer for buffer in made}} if made else buffers
         own = [tables[number] for number in numbers[level]]

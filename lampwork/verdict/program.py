@@ -332,7 +332,7 @@ def _named(function: Any) -> list[tuple[str, Any]]:
         found += [("self", holder), *((f"self.{name}", value) for name, value in held.items())]
     elif not inspect.isroutine(function):  # an object that is called
         found += [(f"function.{name}", value) for name, value in getattr(function, "__dict__", {}).items()]
-        function = getattr(type(function), "__call__", None)
+        function = type(function).__call__
     plain = inspect.unwrap(getattr(function, "__func__", function))
     if inspect.isfunction(plain):
         names = inspect.getclosurevars(plain)

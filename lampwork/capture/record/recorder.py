@@ -48,6 +48,7 @@ from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
 from lampwork.ir.source import Argument
 from lampwork.ir.template import ConstantValue, NewTuple, NewValue, Template, TensorValue
+from lampwork.turns import give_way
 
 
 class Recorder(Recording):
@@ -71,6 +72,7 @@ class Recorder(Recording):
 
     def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Records one operator call and returns what it returns, as fakes."""
+        give_way()
         question = _QUESTIONS.get(func)
         if question is not None:
             return question(*args)

@@ -13,6 +13,7 @@ from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.target import Target
+from lampwork.turns import give_way
 
 
 def generate_native(program: Program, settings: Settings, target: Target, tuner: None = None) -> NativeCode:
@@ -41,6 +42,7 @@ def module_text(program: Program, target: Target) -> tuple[str, tuple[str, ...],
     distinct = overlapping(program)
     used = {launch.kernel for sequence in sequences for launch in sequence}
     for i, kernel in enumerate(program.kernels):
+        give_way()
         if i not in used:
             continue
         try:

@@ -22,6 +22,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Kernel, Parameter
 from lampwork.ir.program import DeviceKernel, NativeCode, Program
 from lampwork.ir.target import Target
+from lampwork.turns import give_way
 
 #: Parameters up to this size are not expected to be aligned, unless they are for sure. Wide loads gain nothing there,
 #: and a call with another address, such as a slice of position numbers, would have to copy.
@@ -54,6 +55,7 @@ def generate_device(program: Program, settings: Settings, target: Target, tuner:
 
 def _source(kernel: Kernel, target: Target, tiling: Tiling | None) -> DeviceKernel:
     """The text of a kernel, for small parameters at any address."""
+    give_way()
     made = kernel_source(kernel, target, tiling=tiling)
     if kernel.horizontal:
         return made

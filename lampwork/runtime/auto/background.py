@@ -89,5 +89,3 @@ def _can_wait(value: Any) -> bool:
     if type(value) in _COPIED:
         return all(_can_wait(each) for each in (value.values() if type(value) is dict else value))
     return not hasattr(type(value), "__next__")
-
-

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, turns
 from lampwork.backends import BACKENDS
 from lampwork.config import Settings
 from lampwork.ir.record import record
@@ -90,7 +90,7 @@ class AutoFunction(CompiledFunction):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(function, dataclasses.replace(settings, mode=DEFAULT), make_entry, observer)
-        self.background = Background()
+        self.background = self._jobs = Background()
         self._beside: dict[str, CompiledFunction] = {}
         self._start_again()
 
@@ -104,7 +104,7 @@ class AutoFunction(CompiledFunction):
 
     def reset(self) -> None:
         super().reset()
-        self.background = Background()
+        self.background = self._jobs = Background()
         for each in self._beside.values():
             each.reset()
         self._beside = {}
@@ -121,7 +121,6 @@ class AutoFunction(CompiledFunction):
         if self._unlooked > 0:
             self._unlooked -= 1
             return self.function(*args, **kwargs)
-        self.counters.calls += 1
         failure = None
         try:
             for found, serve in self._decided:
@@ -129,6 +128,7 @@ class AutoFunction(CompiledFunction):
                     continue
                 result = serve(self.function, args, kwargs)
                 if result is not MISS:
+                    self.counters.calls += 1
                     found.timed -= 1
                     found.left -= 1
                     return result
@@ -136,7 +136,7 @@ class AutoFunction(CompiledFunction):
             failure = stop
         if failure is not None:
             return self._failed_run(failure, args, kwargs)
-        self.background.raise_error()
+        self._jobs.raise_error()
         if is_compiling() or _torch.active_modes() or not self._busy.acquire(blocking=False):
             return self.function(*args, **kwargs)
         try:
@@ -149,16 +149,22 @@ class AutoFunction(CompiledFunction):
         clock = self._clock
         if timed is not None and clock is not None:
             clock.start()
+        turns.begin()
         try:
             if way == EAGER:
+                self.counters.calls += 1
                 result = self.function(*args, **kwargs)
+            elif way == DEFAULT:
+                result = super().call(args, kwargs)
             else:
-                runs = self._beside[way] if way != DEFAULT else super()
-                result = runs.call(args, kwargs)
+                self.counters.calls += 1
+                result = self._beside[way].call(args, kwargs)
         except BaseException:
             if timed is not None:
                 timed.took(None)
             raise
+        finally:
+            turns.end()
         if timed is not None and clock is not None:
             ends = clock.until_next if _takes_gradients(result) else clock.stop
             ends(timed.took)
@@ -173,11 +179,11 @@ class AutoFunction(CompiledFunction):
         assert self._clock is not None
         self._clock.settle()
         entry = self._held(args, kwargs)
-        if entry is None and not self.background.can_wait(args, kwargs):
+        if entry is None and not self._jobs.can_wait(args, kwargs):
             return DEFAULT, None, None  # compiled first: an iterator has nothing left after the call
         if entry is None:
-            then = self.background.asked(self, args, kwargs)
-            if then is None and not self.background.pending:
+            then = self._jobs.asked(self, args, kwargs)
+            if then is None and not self._jobs.pending:
                 self._leave_eager()
             return EAGER, None, then
         found = self._classes.get(entry.serve)
@@ -193,7 +199,7 @@ class AutoFunction(CompiledFunction):
         for mode in WAYS_ON_GPU if on_gpu else ():
             settings = dataclasses.replace(self.settings, mode=mode)
             beside = self._beside[mode] = CompiledFunction(self.function, settings, self._make_entry, self.observer)
-            beside.background = self.background
+            beside.background = self._jobs
 
     def _held(self, args: tuple, kwargs: dict) -> Entry | None:
         try:
@@ -203,12 +209,12 @@ class AutoFunction(CompiledFunction):
 
     def _tried(self, found: _Class, args: tuple, kwargs: dict) -> tuple[str, Timed | None, Callable[[], None] | None]:
         self._forget_decisions()
-        if self.background.pending:
+        if self._jobs.pending:
             return EAGER, None, None
         for way, each in self._beside.items():
             held = next((entry for entry in each.entries if entry.holds(self.function, args, kwargs)), None)
             if held is None:
-                then = self.background.asked(each, args, kwargs)
+                then = self._jobs.asked(each, args, kwargs)
                 if then is not None:
                     return EAGER, None, then
             else:

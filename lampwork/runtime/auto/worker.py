@@ -1,7 +1,7 @@
 """One thread that compiles while calls go on, for all functions of mode "auto" in this process.
 
-The interpreter runs one thread at a time. So that calls are not held up for long, the thread that waits is let in after
-`SWITCH_SECONDS` while something is compiled, in place of Python's 5 ms.
+The interpreter runs one thread at a time. So that calls are not held up for long, jobs give way to them (`turns.py`),
+and a thread that waits is let in after `SWITCH_SECONDS` meanwhile, in place of Python's 5 ms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from lampwork import forks
+from lampwork import forks, turns
 
 log = logging.getLogger("lampwork")
 
@@ -57,7 +57,8 @@ def _work() -> None:
         before = sys.getswitchinterval()
         sys.setswitchinterval(min(before, SWITCH_SECONDS))
         try:
-            job()
+            with turns.in_background():
+                job()
         except BaseException:
             log.exception("compiling in the background failed")
         finally:
