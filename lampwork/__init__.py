@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         explain,
         mark_dynamic,
         mark_static,
+        profile,
         reset,
         stats,
         watch,
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _API = (
-    "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset", "stats",
-    "watch",
+    "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "profile", "reset",
+    "stats", "watch",
 )  # fmt: skip
 _ERRORS = (
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
@@ -47,8 +48,8 @@ _ERRORS = (
 
 __all__ = [
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset",
-    "stats", "watch",
+    "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static",
+    "profile", "reset", "stats", "watch",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What users call: `compile`, `stats`, `reset`, `explain`, `assess`. No logic of its own."""
+"""What users call: `compile`, `stats`, `reset`, `explain`, `assess`, `profile`. No logic of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper,
 from lampwork.runtime.module import compile_module
 
 if TYPE_CHECKING:
+    from lampwork.profiling.profile import Profile
     from lampwork.verdict.verdict import Verdict
     from lampwork.verdict.watch import Watch
 
@@ -244,6 +245,25 @@ def assess(
         function, args, kwargs, calls=calls, restarts=restarts, seconds=seconds, price=price, dtypes=dtypes,
         freeze=freeze, peer=peer, backward=backward, progress=progress,
     )  # fmt: skip
+
+
+@is_called_natively
+def profile(function: Callable, *args: Any, backward: bool | None = None, **kwargs: Any) -> Profile:
+    """Where the time of a call such as `function(*args, **kwargs)` goes, and what would help. Print the result.
+
+    The call is made many times, eagerly; its operators are timed one by one. What compiling could gain is bounded: what
+    waits and what computes stays. Other means (narrower types, larger batches, channels last, no gradients) are tried,
+    and told with what they gained here. State is put back as `assess` does.
+
+    backward   whether gradients of the result belong to a call; None: for a module in training mode, where gradients
+               are on
+
+    Raises TypeError for something that cannot be called, and what the call raises.
+    """
+    _check_callable(function, "profile")
+    from lampwork.profiling.profile import profile_call
+
+    return profile_call(function, args, kwargs, backward)
 
 
 @is_called_natively

@@ -87,12 +87,4 @@ def _times(verdict: Verdict) -> str:
 def _shares(verdict: Verdict) -> str:
     if not verdict.shares:
         return ""
-    drawn = pictures.shares(verdict.shares)
-    total = sum(verdict.shares.values())
-    keys = [
-        f'<i style="opacity:{pictures.opacity(number)}"></i>{escape(name)} {seconds / total:.0%}'
-        for number, (name, seconds) in enumerate(verdict.shares.items())
-    ]
-    legend = " ".join(f'<span class="key">{key}</span>' for key in keys)
-    title = markup.heading("Where the time of an eager step goes")
-    return f"{title}<figure>{drawn}<figcaption>{legend}</figcaption></figure>"
+    return markup.heading("Where the time of an eager step goes") + pictures.shares_with_key(verdict.shares)

@@ -120,9 +120,19 @@ def shares(parts_seconds: dict[str, float]) -> str:
     return _svg(34, parts, "Where the time of a step goes")
 
 
+def shares_with_key(parts_seconds: dict[str, float]) -> str:
+    """The same as a figure, with the names of its parts below."""
+    total = sum(parts_seconds.values())
+    keys = [
+        f'<span class="key"><i style="opacity:{opacity(number)}"></i>{escape(name)} {seconds / total:.0%}</span>'
+        for number, (name, seconds) in enumerate(parts_seconds.items())
+    ]
+    return f"<figure>{shares(parts_seconds)}<figcaption>{' '.join(keys)}</figcaption></figure>"
+
+
 def opacity(number: int) -> str:
     """How strong the colour of a part of `shares` is."""
-    return f"{0.85 - 0.2 * (number % 4):.2f}"
+    return f"{0.9 - 0.17 * (number % 5):.2f}"
 
 
 def _svg(height: float, parts: Sequence[str], title: str) -> str:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -25,6 +25,17 @@ from lampwork.verdict.starting import starting
 from lampwork.verdict.steps import Trial
 from lampwork.verdict.verdict import Verdict
 from lampwork.verdict.watch import concluded, loaded_ahead
+
+
+class Steps(Protocol):
+    """Is told where steps begin and what they wait for. `over`: the script is left at the next step."""
+
+    over: bool
+    ahead: int
+
+    def begin(self) -> None: ...
+
+    def wait(self, seconds: float) -> None: ...
 
 
 class Enough(BaseException):
@@ -41,7 +52,7 @@ def assess_script(
     with telling(progress) as say:
         trial = Trial(steps, horizon, Allowed(peer=peer), starting, say)
         try:
-            with _as_main(path, arguments), _stepping(trial), contextlib.suppress(Enough):
+            with as_main(path, arguments), stepping(trial), contextlib.suppress(Enough):
                 names = runpy.run_path(str(path), run_name="__main__")
         except SystemExit as error:
             if error.code not in (None, 0):
@@ -54,7 +65,7 @@ def assess_script(
 
 
 @contextlib.contextmanager
-def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
+def as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
     """`sys.argv` and `sys.path` are those of `python path arguments`."""
     argv, paths = sys.argv, list(sys.path)
     sys.argv = [str(path), *arguments]
@@ -67,9 +78,9 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stepping(trial: Trial) -> Iterator[None]:
+def stepping(trial: Steps) -> Iterator[None]:
     """`trial.begin` where steps begin, `trial.wait` for what `DataLoader`s take."""
-    boundary = _Boundary(trial)
+    boundary = Boundary(trial)
     iterate = torch.utils.data.DataLoader.__iter__
     torch.utils.data.DataLoader.__iter__ = lambda loader: _Timed(iterate(loader), loader, trial)
     try:
@@ -79,13 +90,13 @@ def _stepping(trial: Trial) -> Iterator[None]:
         boundary.close()
 
 
-class _Boundary:
+class Boundary:
     """Finds out where the script's steps end: at an optimizer's step, or where its first module has been called.
 
     Hooks of all modules are there until that is known, and no longer: they would be compiled with the modules.
     """
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Steps) -> None:
         self.trial = trial
         self.optimizer: torch.optim.Optimizer | None = None
         self._inside: list[torch.nn.Module] = []
@@ -134,7 +145,7 @@ class _Boundary:
 class _Timed:
     """The iterator of a `DataLoader`; what a batch takes is waiting."""
 
-    def __init__(self, items: Any, loader: Any, trial: Trial) -> None:
+    def __init__(self, items: Any, loader: Any, trial: Steps) -> None:
         self._items, self._trial = items, trial
         trial.ahead = max(trial.ahead, loaded_ahead(loader))
 
