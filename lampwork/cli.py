@@ -16,6 +16,7 @@ _COMMANDS = {
         "lampwork.commands.explain",
         "how one function compiles: guards, graph, fusion, code",
     ),
+    "record": ("lampwork.commands.record", "what was compiled in a run, and what another run did otherwise"),
     "cache": ("lampwork.commands.cache", "show or clear the on-disk cache"),
     "doctor": ("lampwork.commands.doctor", "check this machine and say what to change"),
 }

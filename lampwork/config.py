@@ -15,7 +15,7 @@ from lampwork.ir.record import record
 #: What of the environment is read. `lampwork doctor` tells of others that begin like these.
 VARIABLES = (
     "LAMPWORK_STRICT", "LAMPWORK_VERIFY", "LAMPWORK_CACHE_DIR", "LAMPWORK_CACHE", "LAMPWORK_COMPILE_WORKERS",
-    "LAMPWORK_POISON", "LAMPWORK_MAX_ISA", "LAMPWORK_DEBUG", "LAMPWORK_STOP_AT",
+    "LAMPWORK_POISON", "LAMPWORK_MAX_ISA", "LAMPWORK_DEBUG", "LAMPWORK_STOP_AT", "LAMPWORK_RECORD",
 )  # fmt: skip
 
 #: Levels of instruction sets that kernels are generated for, the smallest first.
@@ -44,6 +44,7 @@ class Environment:
     compile_workers: int = 1  # LAMPWORK_COMPILE_WORKERS: processes that compile GPU kernels; 0: threads of this one
     debug: int = 0  # LAMPWORK_DEBUG=1..5: what is compiled is told on stderr, each level more
     stop_at: str = ""  # LAMPWORK_STOP_AT=STAGE: programs are interpreted from there
+    record: str = ""  # LAMPWORK_RECORD=FOLDER: what is compiled is written down there
     max_isa: str = ISA_LEVELS[-1]  # LAMPWORK_MAX_ISA: the largest level that kernels for the CPU are generated for
 
 
@@ -61,6 +62,7 @@ def _read_environment() -> Environment:
         max_isa=_max_isa(),
         debug=_debug(),
         stop_at=_stop_at(),
+        record=_folder("LAMPWORK_RECORD"),
     )
 
 
@@ -73,6 +75,12 @@ def _switch(name: str, default: bool) -> bool:
     if text:
         _not_used(name, "set it to 1 or 0")
     return default
+
+
+def _folder(name: str) -> str:
+    """Absolute, as `cache_dir`; empty where none is named."""
+    text = os.environ.get(name, "").strip()
+    return os.path.abspath(os.path.expanduser(text)) if text else ""
 
 
 def _workers() -> int:

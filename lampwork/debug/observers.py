@@ -1,7 +1,8 @@
-"""What LAMPWORK_DEBUG and LAMPWORK_STOP_AT make of compiles: printed on stderr, or interpreted."""
+"""What LAMPWORK_DEBUG, LAMPWORK_STOP_AT and LAMPWORK_RECORD make of compiles: printed, interpreted, written down."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from lampwork.config import environment
@@ -14,7 +15,56 @@ from lampwork.runtime.observer import Compile, Observer, Run
 
 
 def of_environment() -> Observer:
-    return _Told(Console(environment.debug), environment.stop_at)
+    told: Observer = _Told(Console(environment.debug), environment.stop_at)
+    if not environment.record:
+        return told
+    recorded = _recorded(environment.record)
+    return _Both(told, recorded) if environment.debug or environment.stop_at else recorded
+
+
+@functools.cache
+def _recorded(folder: str) -> Observer:
+    """One file for all compiled functions of the process."""
+    from lampwork.records.observer import Recorded
+    from lampwork.records.record import RecordFile
+
+    return Recorded(RecordFile(folder))
+
+
+class _Both:
+    """Two observers; the first says what runs."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        self.first, self.second = first, second
+
+    def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, object]) -> Compile:
+        return _BothCompiles(*(each.compile(compiled, args, kwargs) for each in (self.first, self.second)))
+
+    def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:
+        self.first.loaded(compiled, artifact)
+        self.second.loaded(compiled, artifact)
+
+    def recompiled(self, compiled: CompiledFunction, why: Diagnostic) -> None:
+        self.first.recompiled(compiled, why)
+        self.second.recompiled(compiled, why)
+
+    def fell_back(self, compiled: CompiledFunction, why: Diagnostic) -> None:
+        self.first.fell_back(compiled, why)
+        self.second.fell_back(compiled, why)
+
+
+class _BothCompiles:
+    def __init__(self, first: Compile, second: Compile) -> None:
+        self.first, self.second = first, second
+
+    def stage(self, name: str, value: object) -> None:
+        self.first.stage(name, value)
+        self.second.stage(name, value)
+
+    def finished(self, artifact: Artifact, seconds: float) -> tuple[Run, Run | None] | None:
+        found = self.first.finished(artifact, seconds)
+        self.second.finished(artifact, seconds)
+        return found
 
 
 class _Told:

@@ -84,8 +84,8 @@ def _in_child() -> None:
 
 
 def _observer_of_environment() -> Observer | None:
-    """What LAMPWORK_DEBUG and LAMPWORK_STOP_AT ask for."""
-    if not environment.debug and not environment.stop_at:
+    """What LAMPWORK_DEBUG, LAMPWORK_STOP_AT and LAMPWORK_RECORD ask for."""
+    if not environment.debug and not environment.stop_at and not environment.record:
         return None
     return importlib.import_module("lampwork.debug.observers").of_environment()
 
@@ -190,7 +190,7 @@ class CompiledFunction:
         """What suspended frames return when the continuation for them cannot be had: nothing of it has run."""
         if environment.strict:
             raise error
-        cause = CompileError("continuation", f"{type(error).__name__}: {error}", location=_line_of(self.function))
+        cause = CompileError("continuation", f"{type(error).__name__}: {error}", location=line_of(self.function))
         diagnostic = _as_failure(cause, "The rest of the call ran eagerly.")
         text = f"{self.name}: {cause} The rest of the call runs eagerly."
         self.warn_once(f"{cause}", text, diagnostic)
@@ -591,7 +591,7 @@ class CompiledFunction:
             inner = error.__cause__
             cause = CompileError(error.stage, f"{type(inner).__name__}: {inner}")
         else:
-            cause = CompileError("runtime", f"{type(error).__name__}: {error}", location=_line_of(self.function))
+            cause = CompileError("runtime", f"{type(error).__name__}: {error}", location=line_of(self.function))
         diagnostic = _as_failure(cause)
         key = f"{cause}"
         if key not in self._warned:
@@ -678,7 +678,7 @@ def _as_failure(error: CompileError, remedy: str = "The call ran eagerly.") -> D
     return Diagnostic("compiler-failed", f"{error}", error.location, remedy)
 
 
-def _line_of(function: Callable) -> Location:
+def line_of(function: Callable) -> Location:
     """Where `function` begins in its file, if it has one."""
     owner = function
     if not isinstance(function, (FunctionType, MethodType)):
