@@ -14,8 +14,14 @@ def loss_of(result):
     )
 
 
-@pytest.mark.parametrize("mode", ["eval", "train"])
-@pytest.mark.parametrize("name", zoo.ZOO)
+CASES = [
+    pytest.param(name, mode, marks=[pytest.mark.slow] * ((name, mode) == ("unet", "eval")))
+    for name in zoo.ZOO
+    for mode in ("eval", "train")
+]
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
 def test_model(name, mode):
     workload = zoo.build(name, size="tiny")
     module = workload.function.train(mode == "train")
