@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         profile,
         reset,
         stats,
+        verify,
         watch,
     )
     from lampwork.errors import (
@@ -40,7 +41,7 @@ __version__ = "0.1.0"
 
 _API = (
     "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "profile", "reset",
-    "stats", "watch",
+    "stats", "verify", "watch",
 )  # fmt: skip
 _ERRORS = (
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
@@ -49,7 +50,7 @@ _ERRORS = (
 __all__ = [
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
     "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static",
-    "profile", "reset", "stats", "watch",
+    "profile", "reset", "stats", "verify", "watch",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What users call: `compile`, `stats`, `reset`, `explain`, `assess`, `profile`. No logic of its own."""
+"""What users call: `compile`, `stats`, `reset`, `explain`, `assess`, `profile`, `verify`. No logic of its own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lampwork.profiling.profile import Profile
     from lampwork.verdict.verdict import Verdict
     from lampwork.verdict.watch import Watch
+    from lampwork.verification.answer import Verification
 
 Backend = str | Callable
 
@@ -264,6 +265,48 @@ def profile(function: Callable, *args: Any, backward: bool | None = None, **kwar
     from lampwork.profiling.profile import profile_call
 
     return profile_call(function, args, kwargs, backward)
+
+
+@is_called_natively
+def verify(
+    function: Callable,
+    *args: Any,
+    backward: bool | None = None,
+    steps: int = 0,
+    more: Iterable[tuple[Any, ...]] = (),
+    seeds: int = 2,
+    blame: bool = True,
+    progress: bool | None = None,
+    **kwargs: Any,
+) -> Verification:
+    """Are the numbers right that `function` gives when it is compiled? Print the result; as a bool it is the answer.
+
+    The call is made by eager, by eager beside float64, three times by eager with every result off by a rounding, and
+    compiled; state is put back each time, as by `assess`. Results, gradients, buffers, parameters, states of optimizers
+    and tensors among the arguments are compared element by element: each may be off by a few times what eager's own
+    element is. Where something is wrong, `.blame` names the pass or the kernel, the first operator that diverges and
+    its source line.
+
+    function   what is compiled; or something compiled already, which is verified with its options
+    backward   whether gradients of the result belong to a call; None: for a module in training mode, where gradients
+               are on
+    steps      so many calls one after the other, with the curve of their losses: inside eager's noise or not. For a
+               module each is a whole step of AdamW; a function makes its own steps, and returns the loss
+    more       arguments of further calls, which entries serve that were made before: tuples
+    seeds      eager runs with other random numbers that loss curves are compared with, if the program draws any
+    blame      look for what is to blame
+    progress   tell on stderr what is being done; None: where that is a terminal
+
+    Raises `OptionError` for an invalid argument, TypeError for something that cannot be called, and what the eager call
+    raises.
+    """
+    _check_callable(function, "verify")
+    from lampwork.verification.verify import verify_calls
+
+    calls = [(args, kwargs), *((tuple(each), kwargs) for each in more)]
+    return verify_calls(
+        function, calls, backward=backward, steps=steps, seeds=seeds, blame=blame, progress=progress
+    )  # fmt: skip
 
 
 @is_called_natively

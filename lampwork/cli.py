@@ -1,4 +1,4 @@
-"""The `lampwork` command: verdict, profile, bench, explain, cache, doctor."""
+"""The `lampwork` command: verdict, verify, profile, bench, explain, cache, doctor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lampwork import __version__
 
 _COMMANDS = {
     "verdict": ("lampwork.commands.verdict", "does compiling pay: for a function, a model, or a script as it is"),
+    "verify": ("lampwork.commands.verify", "are compiled numbers right, and what is to blame if not"),
     "profile": ("lampwork.commands.profile", "where the time goes, and what compiling could gain at most"),
     "bench": ("lampwork.benchmark.bench", "eager, torch.compile and lampwork on the same models in one run"),
     "explain": (

@@ -1,86 +1,28 @@
-"""Every stage that one compile goes through, kept so that it can be run afterwards.
-
-The pipeline's observer gives what stages hand to each other. What happens inside of the graph stage and of scheduling
-is seen by standing in for the passes that they call.
-"""
+"""Every stage that one compile goes through, on request with small tensors treated as large ones, or as for a GPU."""
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from lampwork import pipeline
 from lampwork.config import Settings
-from lampwork.debug.interpret.graphs import snapshot
-from lampwork.debug.interpret.steps import Steps
 from lampwork.graph import prepare as graph_stage
-from lampwork.graph.partition import Halves
-from lampwork.ir.artifact import Artifact
-from lampwork.ir.loops import LoopNest
-from lampwork.ir.program import Lowered, Program
-from lampwork.ir.region import FunctionalGraph, Region
 from lampwork.ir.target import Target
 from lampwork.lower import lower
-from lampwork.schedule import in_place, schedule
-from tests.validation.nests import nest_of, nests_of
-
-# Packages export functions under the names of these modules.
-schedule_stage = importlib.import_module("lampwork.schedule.schedule")
-segment_stage = importlib.import_module("lampwork.schedule.segment")
-
-
-@dataclass
-class Segments:
-    """Nests of all segments as one pass of scheduling leaves them, by the name that scheduling gives a segment."""
-
-    nests: dict[str, list[LoopNest]] = field(default_factory=dict)
-    buffers: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Scheduling:
-    """What scheduling went through for one program."""
-
-    items: Sequence[Any] = ()
-    levels: Sequence[int] = ()
-    buffers: Any = None
-    passes: dict[str, Segments] = field(default_factory=dict)
-    steps: list[tuple[str, Steps]] = field(default_factory=list)
-
-
-@dataclass
-class Half:
-    """One program: its graph by pass, then what the other stages made of it."""
-
-    name: str
-    graphs: list[tuple[str, FunctionalGraph]] = field(default_factory=list)
-    lowered: Lowered | None = None
-    scheduling: Scheduling = field(default_factory=Scheduling)
-    program: Program | None = None
-
-
-@dataclass
-class Observed:
-    """One compile. `recorded`: the graph as captured. `joint`: passes before a joint graph is cut; `halves`: the cut."""
-
-    region: Region | None = None
-    recorded: Any = None
-    joint: list[tuple[str, FunctionalGraph]] = field(default_factory=list)
-    halves: Halves | None = None
-    parts: list[Half] = field(default_factory=list)
-    artifact: Artifact | None = None
-
+from lampwork.schedule import schedule
+from lampwork.verification.passes import Observed, Watch
 
 #: A GPU as scheduling sees it.
 GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
 
+#: So that small tensors take part.
+ALWAYS: dict[str, dict[str, Any]] = {"lampwork.schedule.in_place": {"FEWEST_BYTES": 1}}
+
 #: Thresholds of passes, and what they are where small tensors stand for large ones.
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "lampwork.schedule.split": {"LARGE_ELEMENTS": 24, "CHUNK_ELEMENTS": 8, "FEW_COLUMNS": 40, "ROWS_AT_ONCE": 2},
     "lampwork.schedule.cascade": {"STEPS": 2, "VECTOR_STEPS": 1, "BLOCKS": 2, "LANES": 16},
     "lampwork.schedule.loops": {
@@ -99,8 +41,8 @@ def observe(
     function: Callable, args: tuple, kwargs: dict, settings: Settings, states: Any = None, small: bool = False
 ) -> Observed:
     """Compiles the call; raises what the pipeline raises. `small`: with the thresholds of `SMALL`."""
-    watch = _Watch()
-    with watch.standing_in(small):
+    watch = Watch()
+    with watch.standing_in(ALWAYS | (SMALL if small else {})):
         watch.observed.artifact = pipeline.compile_call(function, args, kwargs, settings, watch.see, states=states)
     return watch.observed
 
@@ -109,9 +51,9 @@ def observe_gpu(observed: Observed, settings: Settings) -> Observed:
     """The same program as a GPU's graph passes and schedule would have it, over tensors of the CPU. There is no machine
     code, and no artifact."""
     assert observed.region is not None
-    watch, region = _Watch(), replace(observed.region, graph=observed.recorded)
+    watch, region = Watch(), replace(observed.region, graph=observed.recorded)
     watch.observed.region, watch.observed.recorded = region, observed.recorded
-    with watch.standing_in(), patch.object(graph_stage, "program_device", lambda graph: "cuda:0"):
+    with watch.standing_in(ALWAYS), patch.object(graph_stage, "program_device", lambda graph: "cuda:0"):
         if region.joint is not None:
             halves = graph_stage.prepare_halves(region, settings)
             assert watch.observed.halves is not None
@@ -125,161 +67,3 @@ def observe_gpu(observed: Observed, settings: Settings) -> Observed:
                 watch.see(stage, lowered)
                 watch.see(stage.replace("lower", "schedule"), schedule(lowered, settings, GPU))
     return watch.observed
-
-
-def text_of(functional: FunctionalGraph) -> tuple:
-    """What tells graphs from each other."""
-    return str(functional.graph), functional.results, functional.writes, functional.derived
-
-
-class _Watch:
-    def __init__(self) -> None:
-        self.observed = Observed()
-        self.graphs: list[list[tuple[str, FunctionalGraph]]] = []
-        self.scheduling = Scheduling()
-        self.segment = ""
-
-    # The pipeline's own observer ------------------------------------------------------------------------------------
-
-    def see(self, stage: str, value: Any) -> None:
-        name, backward = (stage.removesuffix(" backward"), stage.endswith(" backward"))
-        if name == "capture":
-            self.observed.region = value
-            self.observed.recorded = snapshot(value.graph) if value.graph is not None else None
-        elif name == "lower":
-            place = len(self.observed.parts) + (self.observed.halves is not None)
-            self.observed.parts.append(Half("backward" if backward else "forward", self.graphs[place], lowered=value))
-            if self.observed.halves is not None:
-                self.observed.joint = self.graphs[0]
-            self.scheduling = self.observed.parts[-1].scheduling
-        elif name == "schedule":
-            self.observed.parts[-1].program = value
-
-    # Passes ---------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def standing_in(self, small: bool = False) -> Iterator[None]:
-        segment_stage._memo.clear()
-        with ExitStack() as stack:
-            for module, values in SMALL.items() if small else ():
-                stack.enter_context(patch.multiple(module, **values))
-            put = lambda place, name, made: stack.enter_context(patch.object(place, name, made))
-            put(graph_stage, "passes", self.watched_passes(graph_stage.passes, "each"))
-            put(graph_stage, "_joint_passes", self.watched_passes(graph_stage._joint_passes, "joint"))
-            put(graph_stage, "functionalize", self.after(graph_stage.functionalize, self.see_functional))
-            put(graph_stage, "rematerialise", self.after(graph_stage.rematerialise, self.see_recomputed))
-            put(graph_stage, "partition", self.after(graph_stage.partition, self.see_halves))
-            put(schedule_stage, "find_levels", self.watched_levels(schedule_stage.find_levels))
-            put(segment_stage, "_schedule_nests", self.watched_segment(segment_stage._schedule_nests))
-            put(segment_stage, "split_reductions", self.watched_split(segment_stage.split_reductions))
-            put(segment_stage, "inline", self.after(segment_stage.inline, self.see_operators))
-            put(segment_stage, "fuse", self.after(segment_stage.fuse, self.see_groups))
-            put(schedule_stage, "reuse_memory", self.watched_reuse(schedule_stage.reuse_memory))
-            put(in_place, "FEWEST_BYTES", 1)  # so that small tensors take part
-            try:
-                yield
-            finally:
-                segment_stage._memo.clear()  # other programs are scheduled as they are for real
-
-    def after(self, function: Callable, see: Callable[[Any], None]) -> Callable:
-        @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            see(result)
-            return result
-
-        return watched
-
-    def watched_passes(self, function: Callable, kind: str) -> Callable:
-        def watched(*args: Any) -> tuple:
-            found = function(*args)
-            return tuple(self.watched_pass(each, place, kind) for place, each in enumerate(found))
-
-        return watched
-
-    def watched_pass(self, one: Callable, place: int, kind: str) -> Callable:
-        name = getattr(getattr(one, "func", one), "__name__", str(one))
-
-        def watched(functional: FunctionalGraph) -> FunctionalGraph:
-            if place == 0 and kind == "each":
-                self.begin(functional)
-            result = one(functional)
-            self.note(name, result)
-            return result
-
-        return watched
-
-    def begin(self, functional: FunctionalGraph) -> None:
-        """A program of its own begins: a half, or the whole where it is not cut."""
-        if self.observed.halves is not None:
-            self.graphs.append([("partition", replace(functional, graph=snapshot(functional.graph)))])
-
-        else:
-            name, recorded = self.graphs[0][0]  # tables of copies are put beside it afterwards
-            self.graphs[0][0] = (name, replace(recorded, copies=functional.copies))
-
-    def note(self, name: str, functional: FunctionalGraph) -> None:
-        """Keeps the graph, unless it is what the pass before made."""
-        last = self.graphs[-1][-1][1] if self.graphs[-1] else None
-        if last is not None and text_of(last) == text_of(functional) and name != "separate_outputs":
-            return
-        self.graphs[-1].append((name, replace(functional, graph=snapshot(functional.graph))))
-
-    def see_functional(self, functional: FunctionalGraph) -> None:
-        self.observed.halves, self.graphs = None, [[]]
-        self.note("functionalize", functional)
-
-    def see_recomputed(self, functional: FunctionalGraph) -> None:
-        self.note("rematerialise", functional)
-
-    def see_halves(self, halves: Halves) -> None:
-        self.observed.halves = replace(
-            halves,
-            forward=replace(halves.forward, graph=snapshot(halves.forward.graph)),
-            backward=halves.backward and replace(halves.backward, graph=snapshot(halves.backward.graph)),
-        )
-
-    # Scheduling -----------------------------------------------------------------------------------------------------
-
-    def watched_levels(self, function: Callable) -> Callable:
-        def watched(items: Sequence[Any], dependences: Any, buffers: Any, *args: Any) -> Any:
-            levels = function(items, dependences, buffers, *args)
-            self.scheduling.__init__(list(items), list(levels), dict(buffers))  # type: ignore[misc]  # it may start over
-            return levels
-
-        return watched
-
-    def watched_segment(self, function: Callable) -> Callable:
-        def watched(nests: Any, kept: Any, buffers: Any, live: Any, mutable: Any, target: Any, prefix: str) -> Any:
-            self.segment = prefix
-            return function(nests, kept, buffers, live, mutable, target, prefix)
-
-        return watched
-
-    def watched_split(self, function: Callable) -> Callable:
-        def watched(*args: Any) -> Any:
-            nests, made = function(*args)
-            self.see_nests("split", [nest for nest, _ in nests])
-            self.scheduling.passes["split"].buffers.update({buffer.name: buffer for buffer in made})
-            return nests, made
-
-        return watched
-
-    def see_nests(self, stage: str, nests: list[LoopNest]) -> None:
-        self.scheduling.passes.setdefault(stage, Segments()).nests[self.segment] = nests
-
-    def see_operators(self, operators: Any) -> None:
-        self.see_nests("inline", [nest_of(each) for each in operators])
-
-    def see_groups(self, found: Any) -> None:
-        self.see_nests("fuse", [nest for group in found[0] for nest in nests_of(group)])
-
-    def watched_reuse(self, function: Callable) -> Callable:
-        def watched(lowered: Lowered, kernels: Any, steps: Any, buffers: Any) -> Any:
-            self.scheduling.steps.append(("kernels", Steps(list(kernels), list(steps), dict(buffers), lowered)))
-            result = function(lowered, kernels, steps, buffers)
-            made, after, changed, left = result
-            self.scheduling.steps.append(("in_place", Steps(list(after), list(changed), dict(left), made)))
-            return result
-
-        return watched

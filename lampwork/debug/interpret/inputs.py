@@ -30,7 +30,7 @@ def _copy(value: object, storages: dict[int, torch.UntypedStorage], made: dict[i
         key = _torch.storage_key(plain)
         if key not in storages:
             storages[key] = plain.untyped_storage().clone()
-        copied = torch.empty(0, dtype=plain.dtype)
+        copied = torch.empty(0, dtype=plain.dtype, device=plain.device)
         copied.set_(storages[key], plain.storage_offset(), plain.shape, plain.stride())
         if plain.is_conj():
             copied = copied.conj()

@@ -57,7 +57,7 @@ class Steps:
 
 def run_steps(program: Steps, inputs: list[Any]) -> list[Any]:
     """The results of the program, which writes to `inputs`. Raises `KernelFault` for what no memory model allows."""
-    return _Execution(program, inputs).run()
+    return Execution(program, inputs).run()
 
 
 def run_program(program: Program, inputs: list[Any]) -> list[Any]:
@@ -68,7 +68,7 @@ def run_program(program: Program, inputs: list[Any]) -> list[Any]:
     )  # fmt: skip
 
 
-class _Execution:
+class Execution:
     def __init__(self, program: Steps, inputs: list[Any]) -> None:
         self.program, self.inputs = program, inputs
         self.lowered, self.buffers = program.lowered, program.buffers

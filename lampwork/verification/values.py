@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +54,14 @@ def wide_copies(values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def run_on(values: Sequence[Any], call: Callable[[list[Any]], Sequence[Any]]) -> Run:
-    """What `call` gives and leaves behind of copies of `values`."""
+def run_on(
+    values: Sequence[Any],
+    call: Callable[[list[Any]], Sequence[Any]],
+    mode: AbstractContextManager[Any] | None = None,
+) -> Run:
+    """What `call` gives and leaves behind of copies of `values`. `mode`: active meanwhile."""
     inputs = copies(values)
     torch.default_generator.manual_seed(SEED)
-    with torch.no_grad(), _torch.below_autograd():
+    with torch.no_grad(), _torch.below_autograd(), nullcontext() if mode is None else mode:
         results = list(call(inputs))
     return Run(results, inputs)
