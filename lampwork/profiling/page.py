@@ -28,6 +28,7 @@ def page(profile: Profile) -> str:
             "with all that a compiler can do": duration(parts.bound),
             "operators": f"{parts.operators:,}",
         }),
+        "".join(f"<p>{markup.words(note)}</p>" for note in profile.notes),
         markup.heading("Where the time goes"),
         shares_with_key({part: parts.seconds[part] for part in PARTS if parts.seconds[part] > 0}),
         markup.table(words.PART_HEADINGS, [[escape(cell) for cell in row] for row in words.rows(profile)], (1, 2)),

@@ -6,6 +6,8 @@
     launches   what each operator costs however little it computes
     memory     operators whose time is that of moving what they read and write
     compute    operators whose time is that of arithmetic: products, convolutions, attention
+    other      what operators take beyond `EXPLAINED` times what they move and compute explains: sorting, waiting for
+               threads on a busy machine, kernels that are far from what the machine can do
 
 A compiler keeps what waits and what computes. It replaces Python by a check of guards, and launches by a few; of what
 goes through memory stays what must: each tensor that the program is given is read once, each that it leaves written.
@@ -19,7 +21,9 @@ from dataclasses import dataclass
 from lampwork.profiling.machine import Machine
 from lampwork.profiling.operators import Operator, outside_bytes
 
-PARTS = ("waiting", "Python", "launches", "memory", "compute")
+PARTS = ("waiting", "Python", "launches", "memory", "compute", "other")
+#: An operator may take so many times as long as the machine's best speeds say; the rest has another reason.
+EXPLAINED = 4.0
 
 #: What a compiled call costs besides its work: guards, and the call itself.
 GUARDS_SECONDS = 15e-6
@@ -67,17 +71,20 @@ def parts_of(call: float, waiting: float, operators: list[Operator], machine: Ma
     for each in operators:
         launch = min(each.seconds, machine.operator)
         work = each.seconds - launch
-        computes = machine.compute_seconds(each.flops, each.dtype) >= machine.memory_seconds(each.moved_bytes)
-        part = "compute" if each.flops and computes else "memory"
+        arithmetic, moving = machine.compute_seconds(each.flops, each.dtype), machine.memory_seconds(each.moved_bytes)
+        part = "compute" if each.flops and arithmetic >= moving else "memory"
+        explained = min(work, EXPLAINED * (max(arithmetic, moving) + machine.operator))
         seconds["launches"] += launch
-        seconds[part] += work
+        seconds[part] += explained
+        seconds["other"] += work - explained
+        part = "other" if work > 2 * explained else part
         line = f"{os.path.basename(each.location.file)}:{each.location.line}" if each.location.file else ""
         by_group.setdefault((each.name, line), []).append((each.seconds, part if work > launch else "launches"))
     inside = sum(each.seconds for each in operators)
     if inside > call - seconds["waiting"] and inside:
         # Alone, with a wait after each, operators take longer than in a row: shares are theirs, the sum is the call's.
         factor = (call - seconds["waiting"]) / inside
-        for part in ("launches", "memory", "compute"):
+        for part in ("launches", "memory", "compute", "other"):
             seconds[part] *= factor
     seconds["Python"] = max(0.0, call - sum(seconds.values()))
     least_traffic = machine.memory_seconds(outside_bytes(operators))

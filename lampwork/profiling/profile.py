@@ -15,6 +15,7 @@ from lampwork.profiling.advice import Advice, advise
 from lampwork.profiling.machine import machine
 from lampwork.profiling.operators import Recording, least
 from lampwork.profiling.parts import Parts, parts_of
+from lampwork.verdict.assess import busy
 from lampwork.verdict.program import Program, loss_of
 
 ROUNDS = 3
@@ -29,6 +30,7 @@ class Profile:
     unit      what a call is called: "call" or "step"
     parts     seconds by what they go to, and the least that a compiled call could take
     advice    what was tried besides, where it gained something
+    notes     what keeps the answer from being more certain
     """
 
     name: str
@@ -37,6 +39,7 @@ class Profile:
     parts: Parts
     device: str
     advice: list[Advice] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -60,6 +63,7 @@ def profile_call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], backward: bool | None
 ) -> Profile:
     """See `lampwork.profile`."""
+    notes = busy()
     program = Program(function, args, kwargs, backward)
     program.observe()
     device = "cuda" if "cuda" in program.devices() else "cpu"
@@ -82,7 +86,7 @@ def profile_call(
 
     advice = advise(function, args, kwargs, run, parts, device, program.task == "train")
     program.snapshot.restore()
-    return Profile(program.name, "call", program.task, parts, device, advice)
+    return Profile(program.name, "call", program.task, parts, device, advice, notes)
 
 
 def _typical(call: Callable[[], object], device: str) -> float:

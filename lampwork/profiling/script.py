@@ -17,6 +17,7 @@ from lampwork.profiling.machine import machine
 from lampwork.profiling.operators import Recording, least
 from lampwork.profiling.parts import parts_of
 from lampwork.profiling.profile import Profile
+from lampwork.verdict.assess import busy
 from lampwork.verdict.script import Enough, as_main, stepping
 
 #: Steps that are not looked at, and steps whose operators are.
@@ -82,7 +83,7 @@ def _now() -> float:
 def profile_script(path: Path, arguments: Sequence[str], steps: int) -> Profile:
     """Runs the script until so many of its steps were timed. Raises `OptionError` where it makes none, and what the
     script itself raises."""
-    watched = Steps(steps)
+    watched, notes = Steps(steps), busy()
     try:
         with as_main(path, arguments), stepping(watched), contextlib.suppress(Enough):
             runpy.run_path(str(path), run_name="__main__")
@@ -99,4 +100,4 @@ def profile_script(path: Path, arguments: Sequence[str], steps: int) -> Profile:
         least([each.operators for each in watched.rounds]), machine(device),
     )  # fmt: skip
     advice: list[Advice] = waiting_advice(parts)
-    return Profile(path.name, "step", "train", parts, device, advice)
+    return Profile(path.name, "step", "train", parts, device, advice, notes)

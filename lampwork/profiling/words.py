@@ -19,6 +19,7 @@ EXPLAINED = {
     "launches": "what each operator costs however little it computes",
     "memory": "operators that move data",
     "compute": "products, convolutions, attention",
+    "other": "operators that take longer than what they move and compute explains",
 }
 
 
@@ -70,6 +71,7 @@ def whole(profile: Profile) -> str:
     lines.append(f"If a compiler did all that one can, a {profile.unit} would take {duration(profile.parts.bound)}.")
     lines += ["", table("Operators that take longest", GROUP_HEADINGS, groups(profile)), "", "What to do"]
     lines += [f"- {each}" for each in advice(profile)]
+    lines += ["", *profile.notes] if profile.notes else []
     return "\n".join(lines)
 
 
@@ -88,4 +90,5 @@ def as_dict(profile: Profile) -> dict[str, Any]:
         "operators": parts.operators,
         "groups": [vars(each) for each in parts.groups],
         "advice": [vars(each) for each in profile.advice],
+        "notes": list(profile.notes),
     }

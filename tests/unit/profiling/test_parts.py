@@ -55,6 +55,12 @@ def test_the_bound_keeps_what_waits_computes_and_must_move():
     assert found.gain == pytest.approx(20e-3 / found.bound)
 
 
+def test_what_nothing_explains_is_told_apart():
+    found = parts_of(10e-3, 0.0, [operator("sort", 8e-3, moved=1000)], MACHINE)
+    assert found.seconds["other"] > 7e-3 and found.groups[0].part == "other"
+    assert sum(found.seconds.values()) == pytest.approx(found.call)
+
+
 def test_views_move_nothing():
     assert outside_bytes([operator(read=[1], view=True), operator(read=[1], written=[2])]) == 2000
 
