@@ -61,6 +61,10 @@ def compile(
         from lampwork.runtime.foreign import find_backend
 
         backend = find_backend(backend)
+    if settings.options.exact and backend != "lampwork":
+        raise OptionError(
+            "option 'numerics' is 'eager', which back ends of other compilers do not promise: leave one out"
+        )
     if function is None:
         return functools.partial(_compile, settings=settings, backend=backend, disable=disable)
     return _compile(function, settings=settings, backend=backend, disable=disable)

@@ -29,6 +29,9 @@ STOPS = ("graph", "functional", "lowered", "scheduled")
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "auto")
 
+#: Whose rounding results have: the compiler's, or eager's bit by bit.
+NUMERICS = ("default", "eager")
+
 
 @record
 class Environment:
@@ -147,12 +150,19 @@ class Options:
     recompile_limit   entries per compiled function before calls run eagerly with a warning
     cache             use the on-disk cache
     memory_budget     what the backward pass may keep of the forward: 1.0 what is fastest, less is computed again
+    numerics          "eager": results, gradients and what is written are eager's bit by bit (see docs/design/exact.md)
     """
 
     freeze: bool = False
     recompile_limit: int = 8
     cache: bool = True
     memory_budget: float = 1.0
+    numerics: str = "default"
+
+    @property
+    def exact(self) -> bool:
+        """Whether numbers are to be eager's bit by bit."""
+        return self.numerics == "eager"
 
 
 @record
@@ -195,4 +205,13 @@ def make_settings(
         raise OptionError(f"option 'recompile_limit' must be 1 or more, not {values['recompile_limit']!r}")
     if not 0 <= values.get("memory_budget", 1.0) <= 1:
         raise OptionError(f"option 'memory_budget' must be from 0 to 1, not {values['memory_budget']!r}")
+    _check_numerics(values.get("numerics", "default"), values.get("freeze", False))
     return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values))
+
+
+def _check_numerics(numerics: str, freeze: bool) -> None:
+    if numerics not in NUMERICS:
+        raise OptionError(f"option 'numerics' must be one of {', '.join(map(repr, NUMERICS))}, not {numerics!r}")
+    if numerics == "eager" and freeze:
+        remedy = "leave one of the two options out"
+        raise OptionError(f"option 'freeze' changes how results are rounded, and 'numerics' is 'eager': {remedy}")

@@ -303,9 +303,10 @@ def _guards(region: Region) -> tuple[Guard, ...]:
 
 
 def _tuner(settings: Settings, target: Target, device: str) -> Any:
-    """What measures on the device for the modes that take the fastest; CPU programs are not tuned."""
+    """What measures on the device for the modes that take the fastest; CPU programs are not tuned. Tuning may put a
+    product of ours in place of the vendor's: not where numbers are to be eager's."""
     backend = backend_of(device)
-    if backend.tuner is None or not settings.mode.startswith("max-autotune"):
+    if backend.tuner is None or settings.options.exact or not settings.mode.startswith("max-autotune"):
         return None
     return make_tuner(target, backend.launching.measure(device))
 

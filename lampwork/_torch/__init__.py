@@ -190,6 +190,7 @@ if TYPE_CHECKING:
     )
     from lampwork._torch.schemas import (
         clamp_takes_missing_limits,
+        contracts_products,
         copying_variant,
         cross_entropy_checks_targets,
         decompose,

@@ -10,7 +10,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Literal
 
-from lampwork.ir.record import record
+from lampwork.backends.exact import Table
+from lampwork.ir.record import field, record
 
 
 @record
@@ -121,6 +122,7 @@ class Backend:
     `is_host`: the device is the CPU, whose memory the host program reads and writes. `streams`: launches are queued in
     streams, host code gives them one, and memory that passes is made when steps need it. `library`: the vendor's
     operators that graph passes choose. `own_memory`: large buffers are allocated one by one; else all are planned.
+    `exact`: the operators whose kernels give eager's bits (`exact.py`).
 
     Its code, as "module:name" or functions:
     target    (device) -> the `Target` that programs are compiled for. Raises `CompileError` where there is none
@@ -143,6 +145,7 @@ class Backend:
     generate: Named
     launch: object
     tuner: Named | None = None
+    exact: Table = field(default_factory=dict)
 
     def target_of(self, device: str) -> Any:
         return named(self.target)(device)

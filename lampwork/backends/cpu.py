@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lampwork.backends import exact
 from lampwork.backends.backend import Backend, Costs, Kernels, Numerics
 
 CPU = Backend(
@@ -49,4 +50,5 @@ CPU = Backend(
     target="lampwork.codegen.target:host_target_of",
     generate="lampwork.codegen.llvm.generate:generate_native",
     launch="lampwork.runtime.launch.cpu",
+    exact=exact.CPU,
 )

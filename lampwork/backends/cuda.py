@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lampwork.backends import exact
 from lampwork.backends.backend import Backend, Costs, Kernels, Numerics
 
 CUDA = Backend(
@@ -50,4 +51,5 @@ CUDA = Backend(
     generate="lampwork.codegen.triton.generate:generate_device",
     launch="lampwork.runtime.launch.cuda",
     tuner="lampwork.codegen.triton.tune:Tuner",
+    exact=exact.CUDA,
 )

@@ -96,7 +96,9 @@ def capture(
     natively: dict[str, str] = {}
     with collector.paused():
         for _ in range(_ATTEMPTS):
-            attempt = _Attempt(function, args, dict(kwargs), policy, split, step, reason, natively)
+            attempt = _Attempt(
+                function, args, dict(kwargs), policy, split, step, reason, natively, settings.options.exact
+            )
             if states is not None:
                 attempt.world.initial_states = states
             try:
@@ -127,7 +129,7 @@ class _Attempt:
 
     `natively`: what is left to eager, and why. Of the kinds of code that backward passes run ("hooks", "saved hooks",
     "functions") the program's, since some of it does more than compute; "locks", which it takes; "switches" of
-    libraries, which it sets.
+    libraries, which it sets. `exact`: numbers are to be eager's bit by bit.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class _Attempt:
         step: int,
         reason: Diagnostic | None,
         natively: dict[str, str],
+        exact: bool,
     ) -> None:
         self.function = function
         self.args = args
@@ -149,7 +152,7 @@ class _Attempt:
         self.suspended: Suspended | None = None
         #: The program is called by native code of ours, which goes on after frames below: they cannot be suspended.
         self.natively_called = False
-        recorder = Recorder(sizes_by_contents=policy.contents)
+        recorder = Recorder(sizes_by_contents=policy.contents, exact=exact)
         self.world = TorchWorld(recorder, policy)
         self.world.attach(recorder)
         self.world.natively = natively

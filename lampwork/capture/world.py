@@ -29,7 +29,7 @@ from lampwork.capture.natives.context_variables import ContextVariables
 from lampwork.capture.natives.locks import Locks
 from lampwork.capture.natives.process_state import ProcessState
 from lampwork.capture.natives.rules import Rules
-from lampwork.capture.natives.tables import NATIVES
+from lampwork.capture.natives.tables import NATIVES, exact_natives
 from lampwork.capture.outside.dynamic_sizes import MARKED_ONLY, DynamicPolicy
 from lampwork.capture.outside.guards import GuardList, Sources
 from lampwork.capture.outside.iterators import Walks
@@ -61,7 +61,7 @@ class TorchWorld(Dispatcher):
     """The world of one capture. Not shared between threads."""
 
     def __init__(self, recorder: Recorder, policy: DynamicPolicy = MARKED_ONLY) -> None:
-        super().__init__(NATIVES, Families(self), Classes(self))
+        super().__init__(exact_natives() if recorder.exact else NATIVES, Families(self), Classes(self))
         self.recorder = recorder
         # The world before the call.
         self.sources = Sources()
@@ -97,6 +97,9 @@ class TorchWorld(Dispatcher):
         self.resumed_with: tuple = ()
 
         # What the program has done.
+
+        #: Whether it asked if it is being compiled, and was told so.
+        self.told_compiling = False
 
         #: Digests of all functions whose bytecode was interpreted.
         self.code_digests: dict[str, str] = {}

@@ -150,6 +150,7 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
     if known is None and failure is None and artifact is not None and _is_broken(artifact):
         ran, graphs = _run(function, args, kwargs, settings)
     facts = _facts(function, args, kwargs, artifact, failure, ran)
+    facts["numerics"] = settings.options.numerics
     facts["memory"] = budgets(recorded.stages["partition"]) if "partition" in recorded.stages else []
     texts = {name: each.text for name, each in recorded.texts.items()}
     sections = _sections(texts, artifact, _artifacts(artifact, ran), facts)

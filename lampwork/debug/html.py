@@ -48,6 +48,8 @@ def _numbers(facts: Facts) -> str:
         "guard check": "not measured" if facts["guard_us"] is None else f"{facts['guard_us']:.1f} µs",
         "compiling": text.milliseconds(sum(facts["stages_ms"].values())),
     }
+    if facts["numerics"] == "eager":
+        shown["numbers"] = "eager's bits"
     return boxes(shown)
 
 

@@ -61,7 +61,7 @@ def _script(
         "import lampwork",
         "",
     ]
-    options = {name: getattr(settings.options, name) for name in ("freeze", "recompile_limit")}
+    options = {name: getattr(settings.options, name) for name in ("freeze", "recompile_limit", "numerics")}
     compile_line = (
         f"lampwork.compile(function, fullgraph={settings.fullgraph}, dynamic={settings.dynamic}, "
         f"mode={settings.mode!r}, options={options!r})"

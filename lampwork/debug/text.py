@@ -10,6 +10,8 @@ from lampwork.debug.facts import Facts
 
 def summary(facts: Facts) -> str:
     lines = [f"{facts['name']}: {_verdict(facts)}"]
+    if facts["numerics"] == "eager":
+        lines.append("numbers are eager's bit by bit: what kernels would round otherwise is an ATen call")
     for each in facts["graphs"]:
         lines.append("")
         lines.append(f"graph {each['name']}, compiled in {milliseconds(each['compile_ms'])}")

@@ -40,8 +40,21 @@ Pass = Callable[[FunctionalGraph], FunctionalGraph]
 def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
     """The passes for a program on `device`, in order.
 
-    `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead.
+    `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead. Where numbers are to be
+    eager's bit by bit, only passes that are exact are left.
     """
+    if settings.options.exact:
+        on_a_gpu = (place_constants,) if backend_of(device).library == "cuDNN" else ()
+        exact = (
+            remove_dead,
+            embed_literals,
+            *on_a_gpu,
+            share_repeated_work,
+            remove_no_ops,
+            remove_dead,
+            separate_outputs,
+        )
+        return exact
     if backend_of(device).library == "cuDNN":  # what names oneDNN, or was measured on CPUs, stays out
         return (
             remove_dead,
@@ -118,7 +131,7 @@ def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
     """Those before it is chosen what of the forward pass is kept for the backward one. A padded product is kept as the
     vendor's kernel wrote it: the part of it that the program sees would be a copy."""
     decomposed: tuple[Pass, ...] = ()
-    if backend_of(device).library == "cuDNN":
+    if backend_of(device).library == "cuDNN" and not settings.options.exact:
         decomposed = (
             keep_places_in_windows,
             decompose_log_softmaxes,
@@ -135,7 +148,7 @@ def _without_freezing(settings: Settings) -> Settings:
 
 
 def _choice(settings: Settings) -> Choose:
-    return partial(cheapest, budget=settings.options.memory_budget)
+    return partial(cheapest, budget=settings.options.memory_budget, exact=settings.options.exact)
 
 
 def _run(all_passes: tuple[Pass, ...], functional: FunctionalGraph) -> FunctionalGraph:

@@ -27,6 +27,7 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.backends import backend_of
+from lampwork.backends.exact import Call, Table, is_exact
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import hint_of
@@ -53,11 +54,16 @@ class Plan:
 class Costs:
     """What it costs to save each forward value and to compute it again."""
 
-    def __init__(self, joined: Joined, device: str) -> None:
+    def __init__(self, joined: Joined, device: str, exact: bool = False) -> None:
         self.joined = joined
-        costs = backend_of(device).costs
+        backend = backend_of(device)
+        #: What kernels may compute, if numbers are to be eager's bit by bit; None: all that they can.
+        self.exact = backend.exact if exact else None
+        costs = backend.costs
         self.flops_per_byte, self.cheapness = costs.flops_per_byte, costs.cheapness
         self._fused = _FUSED | _FUSED_WITH_SUMS if costs.fuses_sums else _FUSED
+        if exact:
+            self._fused = set()
         self.required = required(joined)
         self.returned = set(joined.outputs)
         #: What autograd reads itself. The caller may write to other results, which are not saved for that.
@@ -67,6 +73,10 @@ class Costs:
         self._bytes: dict[Node, int] = {}
         self._save: dict[Node, int] = {}
         self._recomputed: dict[Node, int] = {}
+
+    def is_pointwise(self, node: Node) -> bool:
+        """Whether kernels compute the node, each element from those at its place."""
+        return is_pointwise(node) and (self.exact is None or _is_exact(self.exact, node))
 
     def size(self, node: Node) -> int:
         """Bytes of the node's value."""
@@ -120,7 +130,7 @@ class Costs:
         if is_free(node) or node.target is _torch.getitem:
             return 0
         size = self.size(node)
-        if is_pointwise(node):
+        if self.is_pointwise(node):
             # What a product reads must be in memory.
             readers = [user for user in node.users if user in self.joined.backward]
             stored = 2 * size if any(map(self.reads_memory, readers)) else 0
@@ -144,18 +154,23 @@ class Costs:
 
     def reads_memory(self, node: Node) -> bool:
         """A call of ATen, which takes its arguments from memory."""
-        if node.op != "call_function" or not _torch.is_operator(node.target) or is_free(node) or is_pointwise(node):
+        if (
+            node.op != "call_function"
+            or not _torch.is_operator(node.target)
+            or is_free(node)
+            or self.is_pointwise(node)
+        ):
             return False
         return node.target not in self._fused
 
     def is_stored(self, node: Node) -> bool:
         """Whether the forward half writes the value to memory in any case."""
-        if node in self.returned or not is_pointwise(node):
+        if node in self.returned or not self.is_pointwise(node):
             return True
         readers = [user for user in users_through_views(node) if user not in self.joined.backward]
         if any(self.reads_memory(user) for user in readers):
             return True
-        return len(readers) > 1 and not _widens(node) and any(not is_pointwise(user) for user in readers)
+        return len(readers) > 1 and not _widens(node) and any(not self.is_pointwise(user) for user in readers)
 
 
 def required(joined: Joined) -> list[Node]:
@@ -183,9 +198,10 @@ def _with_bases(nodes: Iterable[Node]) -> set[Node]:
     return found
 
 
-def cheapest(joined: Joined, budget: float = 1.0) -> set[Node]:
-    """The forward nodes to save: those of the fastest plan, or of the fastest that keeps `budget` of its memory."""
-    costs = Costs(joined, joined.functional.device)
+def cheapest(joined: Joined, budget: float = 1.0, exact: bool = False) -> set[Node]:
+    """The forward nodes to save: those of the fastest plan, or of the fastest that keeps `budget` of its memory.
+    `exact`: kernels compute only what they give eager's bits of."""
+    costs = Costs(joined, joined.functional.device, exact)
     plan = plan_for(costs, 0.0)
     if budget < 1.0 and plan.bytes:
         plan = within(costs, int(budget * plan.bytes))
@@ -295,6 +311,17 @@ def is_pointwise(node: Node) -> bool:
     if node.op != "call_function" or not _torch.is_operator(node.target):
         return False
     return torch.Tag.pointwise in node.target.tags or node.target in _LIKE_POINTWISE
+
+
+def _is_exact(table: Table, node: Node) -> bool:
+    """Whether a kernel of ours computes the node with eager's bits."""
+    operands = [each for argument in node.all_input_nodes for each in _tensors(argument.meta.get("val"))]
+    call = Call(_type_names(operands), _type_names(_tensors(node.meta["val"])), node.args, node.kwargs)
+    return is_exact(table, _torch.operator_name(node.target), call, _torch.contracts_products())
+
+
+def _type_names(tensors: Iterable[torch.Tensor]) -> frozenset[str]:
+    return frozenset(str(each.dtype).removeprefix("torch.") for each in tensors)
 
 
 def users_through_views(node: Node) -> Iterable[Node]:

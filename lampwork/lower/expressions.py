@@ -27,16 +27,39 @@ def _as_float32(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
+def _as_float16(value: float) -> float:
+    try:
+        return struct.unpack("e", struct.pack("e", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _as_bfloat16(value: float) -> float:
+    if not math.isfinite(value):
+        return value
+    (bits,) = struct.unpack("I", struct.pack("f", value))
+    bits += 0x7FFF + (bits >> 16 & 1)  # to nearest, ties to even; what overflows becomes the bits of infinity
+    return struct.unpack("f", struct.pack("I", bits & 0xFFFF0000))[0]
+
+
+#: Numbers become half types by way of float32, as in ATen.
+_ROUNDED: dict[str, Callable[[float], float]] = {
+    "float64": float,
+    "float32": _as_float32,
+    "float16": lambda value: _as_float16(_as_float32(value)),
+    "bfloat16": lambda value: _as_bfloat16(_as_float32(value)),
+}
+
+
 def constant(value: bool | int | float, dtype: str) -> Constant:
-    """The literal `value` as `dtype`: integers wrap, float32 literals are rounded. `TypeError` for a size that varies:
+    """The literal `value` as `dtype`: integers wrap, floats are rounded. `TypeError` for a size that varies:
     the operator goes through ATen then."""
     if dtype == "bool":
         if isinstance(value, SizeExpr):  # any object is true
             raise TypeError(f"{value} is no literal")
         return Constant(bool(value), "bool")
     if dtype in FLOATING:
-        number = float(value)
-        return Constant(number if dtype == "float64" else _as_float32(number), dtype)
+        return Constant(_ROUNDED[dtype](float(value)), dtype)
     number = int(value)
     bits = _BITS[dtype]
     number &= (1 << bits) - 1

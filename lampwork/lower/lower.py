@@ -16,6 +16,9 @@ Licences of the arithmetic, for every rule unless it says otherwise:
   ATen.
 
 Random operators stay calls of ATen in program order: the same draws as eager; but dropout on a GPU (`dropout.py`).
+
+With `numerics="eager"` an operator becomes a nest only where `backends/exact.py` knows that its kernels give eager's
+bits, and views. All else is a call of ATen, with eager's types and layouts: the licences above are not used then.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.backends import backend_of
+from lampwork.backends.exact import Call, is_exact
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.fakes.symbolic import found_symbol, size_of, sizes_of
@@ -96,9 +101,12 @@ _operators: dict[int, _Operator] = {}
 class Lowering(Nests):
     """The state of lowering one graph; rules get it to build nests with."""
 
-    def __init__(self, functional: FunctionalGraph) -> None:
+    def __init__(self, functional: FunctionalGraph, exact: bool = False) -> None:
         super().__init__(functional.device)
         self.functional = functional
+        #: What kernels may compute, if numbers are to be eager's bit by bit; None: all that they can.
+        self.exact = backend_of(functional.device).exact if exact else None
+        self.contracts = exact and _torch.contracts_products()
         #: Buffers of nodes that are rematerialised (see `graph/whole_step.py`).
         self.rematerialised: set[str] = set()
         #: Symbols that calls of ATen decide: result and dimension of each.
@@ -237,7 +245,7 @@ class Lowering(Nests):
         is_elsewhere = self.is_elsewhere(value, args, kwargs)
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
-        rule = None if are_refused(what.name, args) else what.rule
+        rule = None if are_refused(what.name, args) or self.rounds_otherwise(what, args, kwargs) else what.rule
         is_native = not is_elsewhere and (what.is_placed or self.is_native(args, what.is_copy))
         if rule is not None and (what.is_view or is_native):
             items, buffers = len(self.items), len(self.buffers)
@@ -258,6 +266,15 @@ class Lowering(Nests):
                 del self.buffers[name]
                 self.known.pop(name, None)
         return self.extern(what, args, kwargs)
+
+    def rounds_otherwise(self, what: _Operator, args: tuple, kwargs: dict) -> bool:
+        """Whether a kernel of the operator might not give eager's bits, which are asked for."""
+        if self.exact is None or what.is_view:
+            return False
+        metas = (self.out,) if type(self.out) is TensorMeta else self.out or ()
+        operands = frozenset(value.dtype for value in _tensors((args, tuple(kwargs.values()))))
+        call = Call(operands, frozenset(meta.dtype for meta in metas if meta is not None), args, kwargs)
+        return not is_exact(self.exact, what.name, call, self.contracts)
 
     def is_elsewhere(self, value: object, args: tuple, kwargs: dict) -> bool:
         """Whether an operand or a result is on another device than the program's kernels."""
@@ -442,7 +459,8 @@ class Lowering(Nests):
             ref = TensorRef(buffer.name, buffer.dtype, source.shape, (1,), size_of(row))
             beside = (*beside, target)
         here = not buffer.device and source.ref.buffer not in self.elsewhere
-        if here and not beside and buffer.dtype in NATIVE and source.dtype in NATIVE:
+        converts = self.exact is not None and source.dtype != buffer.dtype
+        if here and not beside and not converts and buffer.dtype in NATIVE and source.dtype in NATIVE:
             try:
                 axes, index = grid(buffer.shape)
                 value = ex.cast(source.load(broadcast_index(index, buffer.shape, source.shape)), buffer.dtype)
@@ -505,4 +523,4 @@ def lower(functional: FunctionalGraph, settings: Settings) -> Lowered:
     Raises `CompileError` naming operator and source line for what neither a rule nor ATen can express (a view operator
     without a copying form).
     """
-    return Lowering(functional).run()
+    return Lowering(functional, settings.options.exact).run()

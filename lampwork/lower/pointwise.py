@@ -502,7 +502,15 @@ def _one_limit(lowering: Lowering, self: TensorValue, min: Any, max: Any) -> Ten
 def _addcmul(
     lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
 ) -> TensorValue:
-    return lowering.pointwise((self, tensor1, tensor2), lambda a, b, c: ex.add(a, ex.mul(_scaled(b, value), c)))
+    def body(a: Expr, b: Expr, c: Expr) -> Expr:
+        return _sum_of_product(lowering, _scaled(b, value), c, a)
+
+    return lowering.pointwise((self, tensor1, tensor2), body)
+
+
+def _sum_of_product(lowering: Lowering, a: Expr, b: Expr, c: Expr) -> Expr:
+    """`a * b + c`, rounded once where that is what eager's kernels do and their bits are asked for."""
+    return ex.fma(a, b, c) if lowering.contracts else ex.add(c, ex.mul(a, b))
 
 
 @rule("addcdiv")
@@ -516,8 +524,11 @@ def _addcdiv(
 def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: TensorValue | Number) -> TensorValue:
     def body(a: Expr, b: Expr, w: Expr) -> Expr:
         difference = ex.sub(b, a)
-        near = ex.add(a, ex.mul(w, difference))
-        far = ex.sub(b, ex.mul(difference, ex.sub(ex.like(1, w), w)))
+        near = _sum_of_product(lowering, w, difference, a)
+        if lowering.contracts:
+            far = _sum_of_product(lowering, ex.sub(w, ex.like(1, w)), difference, b)
+        else:
+            far = ex.sub(b, ex.mul(difference, ex.sub(ex.like(1, w), w)))
         return ex.where(ex.compare("lt", ex.unary("abs", w), ex.like(0.5, w)), near, far)
 
     return lowering.pointwise((self, end, weight), body, wide_numbers=() if type(weight) is TensorValue else (2,))

@@ -57,10 +57,10 @@ def _is_compiling(world: Any) -> bool:
     """True but in optimizers, which would compute their corrections in single precision, and in calls of modules, which
     would leave out the hooks that are called always."""
     frame = world.machine.user_frame()
-    if frame is None:
-        return True
-    name = str(frame.globals.get("__name__", ""))
-    return not name.startswith("torch.optim.") and name != "torch.nn.modules.module"
+    name = str(frame.globals.get("__name__", "")) if frame is not None else ""
+    answer = not name.startswith("torch.optim.") and name != "torch.nn.modules.module"
+    world.told_compiling |= answer
+    return answer
 
 
 def _refuse(text: str) -> Any:

@@ -6,6 +6,7 @@ put in the place of a native, before anything was captured, is interpreted: it g
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
 
 from lampwork.capture.autograd import backward, checkpoints, histories, saved_hooks
@@ -41,9 +42,16 @@ MODULES: tuple[ModuleType, ...] = (
     heaps, histories, host_functions, identities, introspection, iterators, library, locks, numpy_data, optimizers,
     output, packed, python_warnings, saved_hooks, standard_values, switches, text, thread_locals, torch_answers,
 )  # fmt: skip
-NATIVES = Natives({
+_ANSWERS = {
     native: answer
     for module in MODULES
     for native, answer in module.NATIVES.items()
     if not is_replacement(native)
-})  # fmt: skip
+}  # fmt: skip
+NATIVES = Natives(_ANSWERS)
+
+
+@cache
+def exact_natives() -> Natives:
+    """Those where numbers are to be eager's bit by bit."""
+    return Natives({**_ANSWERS, **torch_answers.EXACT_NATIVES})

@@ -350,3 +350,15 @@ NATIVES: dict[Any, Answer] = {
     _LABEL.__enter__: lambda world, label: label,
     _LABEL.__exit__: lambda world, label, *error: None,
 }
+
+
+def _fused_step(world: Any, *args: Any, **kwargs: Any) -> None:
+    remedy = "Leave out fused=True: the optimizer's operators are then part of the graph."
+    raise Break(
+        "native-call", "PyTorch's fused optimizer kernel, whose rounding no other operators have, is called", remedy
+    )
+
+
+#: The answers that differ where numbers are to be eager's bit by bit. Fused kernels of optimizers round the squares of
+#: gradients otherwise in their vectors than in the tails of these, so they are called natively.
+EXACT_NATIVES: dict[Any, Answer] = {getattr(torch, name): _fused_step for name in KERNELS if name.startswith("_fused_")}

@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.outside.overlay import Break
+from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator
+from lampwork.fakes.shapes import tensors_in
 
 aten = torch.ops.aten
 
@@ -39,6 +42,12 @@ def on_each(recorder: Any, op: Operator, args: tuple, kwargs: dict) -> Any:
     name = op.base.removeprefix("_foreach_")
     inplace = name.endswith("_")
     name = name.removesuffix("_")
+    if recorder.exact and any(each.is_cuda for each in tensors_in(args)):
+        # Kernels for lists divide by numbers, those for one tensor multiply by their inverse, and nvcc contracts both:
+        # so they are called as they are. None of them takes a number as a tensor.
+        if mentions_numbers(args) or mentions_numbers(kwargs):
+            raise Break("native-call", f"{op.base} is called on a GPU with a number that varies")
+        return NotImplemented
     single = _single(recorder, name, inplace)
     if single is None or any(not isinstance(each, torch.Tensor) for each in _first_list(args)):
         return NotImplemented
@@ -89,6 +98,8 @@ def _single(recorder: Any, name: str, inplace: bool) -> Callable | None:
             number = value if scalars is None else scalars
             if isinstance(number, torch.Tensor):
                 scaled = call(aten.mul.Tensor, (number, y), {})
+                if recorder.exact and name == "addcmul":  # eager may round the sum and its product once
+                    return written(x, call(aten.addcmul.default, (x, scaled, z), {}))
                 added = call(aten.mul.Tensor if name == "addcmul" else aten.div.Tensor, (scaled, z), {})
                 return written(x, call(aten.add.Tensor, (x, added), {}))
             if inplace:

@@ -54,8 +54,13 @@ from lampwork.turns import give_way
 class Recorder(Recording):
     """Records one region: what becomes of each kind of operator."""
 
-    def __init__(self, location_hook: Callable[[], Location] | None = None, sizes_by_contents: bool = True) -> None:
-        super().__init__(location_hook, sizes_by_contents)
+    def __init__(
+        self,
+        location_hook: Callable[[], Location] | None = None,
+        sizes_by_contents: bool = True,
+        exact: bool = False,
+    ) -> None:
+        super().__init__(location_hook, sizes_by_contents, exact)
         self.alike = Alike(self)
         self._handlers: dict[str, Callable] = {
             "functional": self._call_functional,
@@ -210,8 +215,11 @@ class Recorder(Recording):
 
     def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         """Decomposed, but where a GPU has a kernel of its own for the operator: that is what eager calls there, with
-        its strides and its rounding. (On a CPU operators that have both are elementwise.)"""
+        its strides and its rounding. (On a CPU operators that have both are elementwise: their kernel is called where
+        the rounding matters.)"""
         if any(type(each) is Fake and each.is_cuda for each in args) and _torch.has_kernel(op.overload, "CUDA"):
+            return self._call_functional(op, args, kwargs)
+        if self.exact and _torch.has_kernel(op.overload, "CPU"):
             return self._call_functional(op, args, kwargs)
         with self._mode:
             return _torch.decompose(op.overload, args, kwargs)

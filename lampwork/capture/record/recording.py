@@ -60,9 +60,17 @@ class Recording:
     `writes`: how many writes that was.
     `sizes`: the symbols for sizes that are not fixed. `sizes_by_contents`: those that contents decide are among them.
     `uses_cuda`: whether a tensor on a CUDA device was met or made, so that the state of CUDA's libraries matters.
+    `exact`: numbers are to be eager's bit by bit, so operators are recorded as eager calls them unless the bits are
+    equal.
     """
 
-    def __init__(self, location_hook: Callable[[], Location] | None = None, sizes_by_contents: bool = True) -> None:
+    def __init__(
+        self,
+        location_hook: Callable[[], Location] | None = None,
+        sizes_by_contents: bool = True,
+        exact: bool = False,
+    ) -> None:
+        self.exact = exact
         self.graph = torch.fx.Graph()
         self.inputs: list[Fake] = []
         self.location_hook = location_hook

@@ -62,7 +62,8 @@ class Scalars:
             if all(has_zero(each.size()) for each in tensors_in((result,))):  # fills and pads make elements of nothing
                 return result
         inplace = op.kind == "inplace"
-        rule = _RULES.get(base[:-1] if inplace else base)
+        name = base[:-1] if inplace else base
+        rule = None if self.recorder.exact and not self.is_exact(name) else _RULES.get(name)
         if rule is not None and not (inplace and not isinstance(op.written[0], int)):
             # A derivative reads what was written to as it was before.
             is_read = inplace and torch.is_grad_enabled() and args[0].requires_grad
@@ -71,6 +72,10 @@ class Scalars:
             if result is not None:
                 return self._store(op, args, kwargs, result) if inplace else self._laid_out(op, args, kwargs, result)
         return self.recorder.call(op.overload, known_numbers(args), known_numbers(kwargs))
+
+    def is_exact(self, name: str) -> bool:
+        """Whether the rule of an operator gives its bits."""
+        return name in (_EXACT_ON_GPUS if self.device.type == "cuda" else _EXACT)
 
     def _store(self, op: Operator, args: tuple, kwargs: dict, result: Fake) -> Fake:
         """What an in-place operator does with its result. Raises eager's error where the result is of no type that the
@@ -224,6 +229,9 @@ def _add(scalars: Scalars, x: Any, y: Any, alpha: Any = 1, overload: Any = aten.
     if type(alpha) is torch.SymFloat:
         if not promoted([x, y]).is_floating_point:
             return None  # eager refuses it beside whole numbers
+        if scalars.recorder.exact:  # half types have kernels that convert the factor in ways of their own
+            factor = scalars.scalar(operator.neg(alpha) if overload is aten.sub.Tensor else alpha, dtype)
+            return None if dtype in _HALF else scalars.run(aten.addcmul.default, x, y, factor)
         y = scalars.run(aten.mul.Tensor, scalars.wide(y), scalars.scalar(alpha, dtype))
     elif alpha != 1:
         if not isinstance(y, Fake):
@@ -258,6 +266,8 @@ def _combine(divides: bool) -> Callable:
             added = scalars.run(aten.mul.Tensor, number, scalars.run(aten.div.Tensor, y, z))
         else:
             scaled = scalars.run(aten.mul.Tensor, number, y)
+            if scalars.recorder.exact and not divides:  # eager may round the sum and its product once
+                return scalars.narrow(scalars.run(aten.addcmul.default, x, scaled, z), dtype)
             added = scalars.run(aten.div.Tensor if divides else aten.mul.Tensor, scaled, z)
         return scalars.narrow(scalars.run(aten.add.Tensor, x, added), dtype)
 
@@ -480,3 +490,11 @@ _RULES: dict[str, Callable] = {
     "lt": _compare(aten.lt.Tensor), "le": _compare(aten.le.Tensor), "gt": _compare(aten.gt.Tensor),
     "ge": _compare(aten.ge.Tensor), "eq": _compare(aten.eq.Tensor), "ne": _compare(aten.ne.Tensor),
 }  # fmt: skip
+
+#: Those whose operators give the bits of the one that takes the number, on the CPU at least: a quotient by a number is
+#: a product with its inverse on a GPU, and there it is recorded with the number as it is now.
+_EXACT = frozenset({
+    "mul", "div", "true_divide", "add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "clamp", "clamp_min", "clamp_max",
+    "fill", "full", "full_like", "new_full", "scalar_tensor", "masked_fill", "lt", "le", "gt", "ge", "eq", "ne",
+})  # fmt: skip
+_EXACT_ON_GPUS = _EXACT - {"div", "true_divide", "addcmul", "addcdiv", "lerp", "add", "sub", "rsub"}

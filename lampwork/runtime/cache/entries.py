@@ -83,6 +83,8 @@ def key_of(function: Callable, settings: Settings) -> str | None:
     if named is None:
         return None
     parts = [*named, repr(settings), *_patches(), *(f"{name}={value}" for name, value in sorted(versions().items()))]
+    if settings.options.exact:  # eager's kernels for other instruction sets round otherwise
+        parts.append(f"kernels={torch.backends.cpu.get_cpu_capability()}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 

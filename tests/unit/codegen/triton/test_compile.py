@@ -84,6 +84,15 @@ def test_what_decides_the_machine_code():
     assert compiling.digest(dataclasses.replace(KERNEL, grid=(7,))) == compiling.digest(KERNEL)
 
 
+def test_nothing_is_contracted_or_approximate():
+    """`numerics="eager"` takes sums, products, quotients and roots for those of IEEE-754."""
+    text = TEXT.replace("tl.load(b0 + x, x < s0) * 3.0,", "tl.sqrt_rn(tl.div_rn(y * y + y, y + 2.0)),")
+    text = text.replace("    tl.store", "    y = tl.load(b0 + x, x < s0)\n    tl.store")
+    ptx = worker.compile_text({name: getattr(KERNEL, name) for name in compiling._JOB} | {"source": text})["ptx"]
+    assert "mul.rn.f32" in ptx and "add.rn.f32" in ptx and "fma" not in ptx
+    assert "div.rn.f32" in ptx and "sqrt.rn.f32" in ptx and ".ftz" not in ptx
+
+
 def test_alignment_widens_loads():
     text = TEXT.replace(", x < s0", "")
     job = {name: getattr(KERNEL, name) for name in compiling._JOB} | {"source": text}
