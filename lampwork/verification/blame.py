@@ -30,10 +30,12 @@ from lampwork.runtime.observer import Run
 from lampwork.schedule.copies import written_out
 from lampwork.verification import operators
 from lampwork.verification.eager import Beside64, Noted, Rounded
+from lampwork.verification.hazards import hazard_of_group, hazard_of_nest
 from lampwork.verification.judge import Allowed, Difference, differences
 from lampwork.verification.kernels import wrong_kernel
+from lampwork.verification.lowering import wrong_rule
 from lampwork.verification.operators import Found
-from lampwork.verification.passes import Observed, Watch
+from lampwork.verification.passes import Half, Observed, Watch
 from lampwork.verification.stages import Chain, Stage, backward_chain, forward_chains, scheduled_items
 from lampwork.verification.values import Run as Left
 from lampwork.verification.values import run_on
@@ -329,6 +331,10 @@ def _explained(
         found = _of_result(stage.graph, what)
     elif found is None and chain.part is not None:
         found = _of_result(chain.part.graphs[-1][1], what)
+    if name == "kernels" and chain.part is not None:
+        name, hazard = _hazard(chain.part)
+        if hazard:
+            found, what = found and replace(found, what=Difference("", "")), Difference("the loop", hazard)
     text = str(found.what if found is not None and found.what.what else what)
     origin = found.origin if found is not None else None
     kernel = found.kernel if found is not None else ""
@@ -368,7 +374,11 @@ def _first_operator(chain: Chain, place: int, name: str, settings: Settings) -> 
     if name == "lower":
         if lowered.copies:
             lowered = written_out(lowered, set(range(len(lowered.copies))))
-        return operators.wrong_item(lowered, None, None, inputs, right)
+        try:
+            found = operators.wrong_item(lowered, None, None, inputs, right)
+        except Exception:  # a load outside of its buffer
+            found = None
+        return wrong_rule(functional, inputs, settings, right, found)
     for each, items, buffers in scheduled_items(part.scheduling, lowered.copies):
         if each == name:
             return operators.wrong_item(lowered, items, buffers, inputs, right)
@@ -383,6 +393,25 @@ def _first_operator(chain: Chain, place: int, name: str, settings: Settings) -> 
         )  # fmt: skip
         return operators.wrong_step(steps, inputs, right)
     return wrong_kernel(program, settings, inputs)
+
+
+def _hazard(part: Half) -> tuple[str, str]:
+    """The pass that put iterations together which meet in memory, and where; else kernels were written wrongly."""
+    scheduling = part.scheduling
+    buffers = dict(scheduling.buffers or {})
+    for segments in scheduling.passes.values():
+        buffers.update(segments.buffers)
+    inlined, fused = scheduling.passes.get("inline"), scheduling.passes.get("fuse")
+    for nests in inlined.nests.values() if inlined is not None else ():
+        for nest in nests:
+            hazard = hazard_of_nest(nest, buffers)
+            if hazard:
+                return "inline", hazard
+    for group in fused.groups if fused is not None else ():
+        hazard = hazard_of_group(group, buffers)
+        if hazard:
+            return "fuse", hazard
+    return "kernels", ""
 
 
 def _of_result(functional: FunctionalGraph, what: Difference) -> Found | None:

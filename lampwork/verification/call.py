@@ -68,13 +68,19 @@ class Subject:
             self.program.snapshot.add_tensors(
                 value for _, value in leaves((each.args, each.kwargs)) if isinstance(value, torch.Tensor)
             )
+        self._layouts = [
+            (value, value.untyped_storage(), value.storage_offset(), value.size(), value.stride())
+            for each in self.programs
+            for _, value in leaves((each.args, each.kwargs))
+            if isinstance(value, torch.Tensor) and value.layout == torch.strided
+        ]
         with watching(self.program.snapshot) as self.program.watched:
             state = torch.get_rng_state()
             for number in range(len(calls)):
                 self._at(number).run(function)
             #: Whether calls draw random numbers.
             self.draws = not torch.equal(state, torch.get_rng_state())
-        self.program.snapshot.restore()
+        self.restore()
         self.modules = [each.module for each in self.program.watched.modules]
         if self.program.module is not None and not self.modules:
             self.modules = [self.program.module]
@@ -82,6 +88,13 @@ class Subject:
     @property
     def name(self) -> str:
         return self.program.name
+
+    def restore(self) -> None:
+        """State as it was found; arguments have their shape and memory again."""
+        for value, storage, offset, size, stride in self._layouts:
+            if (value.size(), value.stride(), value.storage_offset()) != (size, stride, offset):
+                value.data = torch.empty(0, dtype=value.dtype, device=value.device).set_(storage, offset, size, stride)
+        self.program.snapshot.restore()
 
     def _at(self, number: int) -> Program:
         return self.programs[number % len(self.programs)]
@@ -99,7 +112,7 @@ class Subject:
         call. `seed`: of other random numbers than those of the state.
         """
         trail = Trail()
-        self.program.snapshot.restore()
+        self.restore()
         if seed is not None:
             torch.manual_seed(seed)
         context: AbstractContextManager[Any] = nullcontext() if mode is None else mode
@@ -122,13 +135,13 @@ class Subject:
                 if number in self.kept:
                     trail.each[number] = self._left(program, result, mode)
         finally:
-            self.program.snapshot.restore()
+            self.restore()
         return trail
 
     def make(self, number: int, mode: AbstractContextManager[Any]) -> None:
         """Eager's calls up to `number`, of which that one is made in `mode`, without its backward pass; state is as
         before afterwards."""
-        self.program.snapshot.restore()
+        self.restore()
         try:
             for earlier in range(number):
                 self._at(earlier).run(self._at(earlier).function)
@@ -136,7 +149,7 @@ class Subject:
             with mode:
                 program.function(*program.args, **program.kwargs)
         finally:
-            self.program.snapshot.restore()
+            self.restore()
 
     def _left(self, program: Program, result: Any, mode: Beside64 | Rounded | None) -> dict[str, Any]:
         found = dict(leaves(result, "result"))

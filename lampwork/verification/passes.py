@@ -33,6 +33,8 @@ class Segments:
     """Nests of all segments as one pass of scheduling leaves them, by the name that scheduling gives a segment."""
 
     nests: dict[str, list[LoopNest]] = field(default_factory=dict)
+    #: Nests that become one loop.
+    groups: list[list[LoopNest]] = field(default_factory=list)
     buffers: dict[str, Any] = field(default_factory=dict)
 
 
@@ -226,7 +228,9 @@ class Watch:
         self.see_nests("inline", [nest_of(each) for each in operators])
 
     def see_groups(self, found: Any) -> None:
-        self.see_nests("fuse", [nest for group in found[0] for nest in nests_of(group)])
+        groups = [nests_of(group) for group in found[0]]
+        self.see_nests("fuse", [nest for nests in groups for nest in nests])
+        self.scheduling.passes["fuse"].groups += groups
 
     def watched_reuse(self, function: Callable) -> Callable:
         def watched(lowered: Lowered, kernels: Any, steps: Any, buffers: Any) -> Any:

@@ -57,9 +57,6 @@ def verify_calls(
     if is_wrapper(function):
         compiled = compiled_of(function)
         function, settings = compiled.function, compiled.settings
-    # What mode "auto" runs eagerly at first is verified as if it were compiled.
-    mode = "default" if settings.mode == "auto" else settings.mode
-    settings = replace(settings, mode=mode, options=replace(settings.options, cache=False))
     name = name or getattr(function, "__qualname__", type(function).__qualname__)
     if steps and isinstance(function, torch.nn.Module):
         function, backward = training_step(function), False
@@ -75,6 +72,9 @@ def compared_with(
     say: Say = lambda text: None,
 ) -> Verification:  # fmt: skip
     """The compiled calls of a subject compared with eager's, which were made before."""
+    # What mode "auto" runs eagerly at first is verified as if it were compiled; what is stored has no stages.
+    mode = "default" if settings.mode == "auto" else settings.mode
+    settings = replace(settings, mode=mode, options=replace(settings.options, cache=False))
     say("compiling")
     function = subject.program.function
     compiled = CompiledFunction(function, settings)

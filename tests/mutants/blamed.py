@@ -40,7 +40,7 @@ from tests.mutants.shown import FIRST
 
 #: Stages that numbers of a program on a CPU come from. Faults of capture change what is no number; those of `ir` are in
 #: the arithmetic of sizes, which is no pass.
-STAGES = ("schedule", "lower", "llvm", "graph", "host", "fakes", "runtime")
+STAGES = ("llvm", "lower", "graph", "host", "schedule", "fakes", "runtime")
 #: A process that takes longer than this for one program hangs.
 HANGS_SECONDS = 120
 

@@ -124,6 +124,22 @@ def test_a_rule_of_lowering(monkeypatch):
     assert blame.origin.op == "aten::cos.default" and blame.origin.location.line == line_of("torch.cos")
 
 
+def test_the_rule_of_a_view_is_told_from_that_of_its_reader(monkeypatch):
+    rule = RULES["aten::slice.Tensor"]
+    wrong = lambda lowering, self, dim=0, start=None, end=None, step=1: rule(lowering, self, dim, 0, end - start, step)
+    monkeypatch.setitem(RULES, "aten::slice.Tensor", wrong)
+
+    def reads(x, y):
+        a = torch.exp(x)
+        return a[3:9].cos() * 2, y + 1
+
+    blame = verified(reads).blame
+    assert (blame.stage, blame.origin.op) == ("lower", "aten::slice.Tensor")
+    assert (
+        blame.origin.location.line == line_of("3:9", reads) and "test_verify" in blame.files[0]
+    )  # the rule of this test
+
+
 def test_the_order_of_nests(monkeypatch):
     def writes(x, y):
         total = x.sum(1)
@@ -266,3 +282,10 @@ def test_the_command_fails_where_numbers_are_wrong(tmp_path, capsys, monkeypatch
     assert cli.main(["verify", f"{script}::right", "--args", "torch.randn(4, 5)", "--json", "-"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["blame"]["operator"] == "aten::mul.Tensor" and told["blame"]["line"] == 5
+
+
+def test_shapes_of_arguments_are_put_back():
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        answer = lampwork.verify(lambda x: x.t_().mul_(2).unsqueeze_(0), x)
+    assert answer and x.shape == (3, 4)
