@@ -31,7 +31,7 @@ from lampwork.schedule.in_place import reuse_memory
 from lampwork.schedule.levels import find_levels
 from lampwork.schedule.plan import place_buffers
 from lampwork.schedule.products import Version, chosen_versions, movable_products
-from lampwork.schedule.segment import Segment, schedule_segment
+from lampwork.schedule.segment import Segment, same_text, schedule_segment
 from lampwork.turns import give_way
 
 
@@ -96,9 +96,9 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
             buffers.update({buffer.name: buffer for buffer in (*version.made, *segment.new_buffers)})
             unscheduled_bytes += segment.unscheduled_bytes
             for made in segment.kernels:
-                place = kernel_numbers.get(made.kernel.name)
+                place = kernel_numbers.get(same_text(made.kernel))
                 if place is None:
-                    place = kernel_numbers[made.kernel.name] = len(kernels)
+                    place = kernel_numbers[same_text(made.kernel)] = len(kernels)
                     kernels.append(made.kernel)
                 origins = tuple(dict.fromkeys(nests[number].origin for number in made.nests))
                 sizes = tuple(_size(size) if isinstance(size, str) else size for size in made.sizes)

@@ -243,11 +243,36 @@ def _named(built: Built, nests: tuple[int, ...]) -> ScheduledKernel:
 
 
 def with_name(kernel: Kernel) -> Kernel:
-    """The kernel under a name made of its content."""
-    text = kernel_text(kernel)
+    """The kernel under a name made of its content: what it is, its operators, a digest of its text.
+
+    Profiles of a GPU show names alone: `reduce_softmax_dropout_5f03d1c2ab94`.
+    """
+    text = kernel_text(replace(kernel, name=""))
     kind = "reduce" if "accumulator " in text else "rows" if kernel.horizontal else "pointwise"
-    name = f"{kind}_{blake2b(text.encode(), digest_size=6).hexdigest()}"
-    return Kernel(name, kernel.parameters, kernel.body, kernel.sizes, kernel.origins, kernel.horizontal)
+    words = [kind, *_operators(kernel), blake2b(text.encode(), digest_size=6).hexdigest()]
+    return Kernel("_".join(words), kernel.parameters, kernel.body, kernel.sizes, kernel.origins, kernel.horizontal)
+
+
+def same_text(kernel: Kernel) -> str:
+    """What kernels of equal text share of their names: operators of two names may compute the same."""
+    return kernel.name.rpartition("_")[2]
+
+
+#: So many operators stand in a kernel's name.
+_NAMED_OPERATORS = 4
+
+
+def _operators(kernel: Kernel) -> list[str]:
+    """`aten::native_layer_norm.default` is layer_norm, `prims::convert_element_type.default` convert_element_type."""
+    found: dict[str, None] = {}
+    for origin in kernel.origins:
+        base = origin.op.rpartition("::")[2].partition(".")[0].removeprefix("native_").strip("_")
+        word = "".join(each for each in base if each.isascii() and (each.isalnum() or each == "_"))
+        if word:
+            found[word] = None
+    words = list(found)
+    kept = _NAMED_OPERATORS - 1
+    return words if len(words) <= _NAMED_OPERATORS else [*words[:kept], "and", str(len(words) - kept)]
 
 
 def _nest_bytes(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:

@@ -33,7 +33,7 @@ class Background:
 
     def can_wait(self, args: tuple, kwargs: dict) -> bool:
         """Whether a later capture sees what the call saw: a call uses iterators up."""
-        return _can_wait((args, kwargs))
+        return _can_wait((args, kwargs), set())
 
     def asked(self, compiled: CompiledFunction, args: tuple, kwargs: dict) -> Callable[[], None] | None:
         """What asks for an entry for such calls, to be called after this call; None if that was given up.
@@ -45,7 +45,7 @@ class Background:
             return None
         if compiled in self._asked:
             return _nothing
-        kept_args, kept_kwargs = _kept((args, kwargs))
+        kept_args, kept_kwargs = _kept((args, kwargs), {})
         entered = _torch.thread_state()
 
         def ask() -> None:
@@ -75,17 +75,34 @@ def _nothing() -> None:
 _COPIED = (list, dict, set, tuple)
 
 
-def _kept(value: Any) -> Any:
-    """`value` with the plain containers in it copied."""
+def _kept(value: Any, made: dict[int, Any]) -> Any:
+    """`value` with the plain containers in it copied; one that stands in two places, or in itself, is one copy.
+
+    made   the copies so far, by the container's identity
+    """
     kind = type(value)
+    if kind not in _COPIED:
+        return value
+    if id(value) in made:
+        return made[id(value)]
+    copied: Any
+    if kind is tuple:
+        copied = tuple(_kept(each, made) for each in value)
+        return made.setdefault(id(value), copied)
+    copied = made[id(value)] = kind()
     if kind is dict:
-        return {name: _kept(each) for name, each in value.items()}
-    if kind in (list, tuple):
-        return kind(_kept(each) for each in value)
-    return set(value) if kind is set else value
+        copied.update((name, _kept(each, made)) for name, each in value.items())
+    elif kind is list:
+        copied.extend(_kept(each, made) for each in value)
+    else:
+        copied.update(value)
+    return copied
 
 
-def _can_wait(value: Any) -> bool:
-    if type(value) in _COPIED:
-        return all(_can_wait(each) for each in (value.values() if type(value) is dict else value))
-    return not hasattr(type(value), "__next__")
+def _can_wait(value: Any, seen: set[int]) -> bool:
+    if type(value) not in _COPIED:
+        return not hasattr(type(value), "__next__")
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    return all(_can_wait(each, seen) for each in (value.values() if type(value) is dict else value))

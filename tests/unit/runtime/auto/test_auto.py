@@ -214,6 +214,23 @@ def test_lists_that_a_call_changes(held):
     assert lampwork.stats(compiled)["entries"] == 1, "captured as the call found its arguments"
 
 
+def test_containers_that_hold_themselves_and_share_parts(held):
+    def program(items, again):
+        same = items[0] is items and items[1] is again
+        again.append(3)
+        return items[2] * len(again), same
+
+    compiled = lampwork.compile(program, mode="auto")
+    for _ in range(12):
+        again = [1, 2]
+        items = [None, again, torch.ones(2)]
+        items[0] = items
+        result, same = compiled(items, again)
+        assert result.tolist() == [3.0, 3.0] and same and again == [1, 2, 3]
+        run_all(held)
+    assert lampwork.stats(compiled)["entries"] == 1
+
+
 def test_a_module_and_its_training():
     torch.manual_seed(0)
     models = [nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 2)) for _ in range(2)]
