@@ -141,12 +141,14 @@ class _Run:
         if isinstance(result, FromInput):
             return self.inputs[result.input]
         if isinstance(result, FromBuffer):
-            return self.view(result.view)
+            made = self.view(result.view)
+            return made.conj() if result.conjugate else made
         if isinstance(result, ViewOfInput):
             ref = TensorRef(
                 self.lowered.inputs[result.input], result.dtype, result.shape, result.strides, result.offset
             )
-            return self.view(ref)
+            made = self.view(ref)
+            return made.conj() if result.conjugate else made
         if isinstance(result, ScalarResult):
             return int(size_values(result.value, self.sizes))
         raise TypeError(f"not a result: {result!r}")
