@@ -56,7 +56,9 @@ _VALUES_ALONE: dict[Any, Any] = {
 
 
 #: Made of those, and of no vectors.
-_OF_VALUES = frozenset({torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.matrix_norm, torch.linalg.norm})
+_OF_VALUES = frozenset({
+    torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.matrix_norm, torch.linalg.norm, torch.nuclear_norm,
+})  # fmt: skip
 
 
 def _has_derivative(args: tuple, kwargs: dict[str, Any]) -> bool:
