@@ -261,6 +261,9 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
         owner = getattr(value, "__self__", None)
         if isinstance(owner, type):  # `itertools.chain.__new__` says that it is of `builtins`
             names.append((owner.__module__, qualname))
+    if kind == "function" and "<locals>" in qualname:  # made by a decorator, as `F.max_pool2d` is
+        home = getattr(sys.modules.get(module), "__dict__", {})
+        names += [(module, name) for name, found in list(home.items()) if found is value]
     if kind == "class":
         names += _native_names(value)
     owner = getattr(value, "__objclass__", None) if kind == "builtin" else None

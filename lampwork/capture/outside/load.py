@@ -198,6 +198,10 @@ class Loader(ContainerOverlays):
     def _load_function(self, raw: Any, source: Source) -> Any:
         origin = self.by_raw.get(id(raw))
         self.guards.function_is(source, raw)
+        if raw.__closure__ and self.guards.reference(raw).portable:
+            # One code serves many closures, such as those of `F.max_pool2d` and `F.adaptive_max_pool2d`. What is called
+            # by its name, uninterpreted, has no guards of its cells: it is the object that the name leads to.
+            self.guards.is_object(source, raw)
         if origin is None:
             self.remember(raw, raw, source)
         elif origin.source is not source:

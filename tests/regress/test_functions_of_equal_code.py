@@ -1,0 +1,68 @@
+"""`F.max_pool2d` and `F.adaptive_max_pool2d` share one code object, as `Tensor.__rdiv__` and `Tensor.__rmod__` do: they
+differ in their closures, which capture does not read where it knows such a function by itself. An entry that was made for
+one of them served calls of the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import lampwork
+from lampwork.config import environment, use_cache_dir
+
+PAIRS = [
+    (F.max_pool2d, F.adaptive_max_pool2d, (torch.randn(1, 2, 8, 8), 2)),
+    (F.adaptive_max_pool1d, F.max_pool1d, (torch.randn(1, 2, 8), 4)),
+    (torch.Tensor.__rdiv__, torch.Tensor.__rmod__, (torch.tensor(-4.8), torch.tensor(-7.5))),
+    (torch.Tensor.__rsub__, torch.Tensor.__rpow__, (torch.tensor(4.8), torch.tensor(7.5))),
+]
+IDS = [f"{first.__name__}-{second.__name__}{place}" for place, (first, second, _) in enumerate(PAIRS)]
+
+
+@pytest.mark.parametrize(("first", "second", "args"), PAIRS, ids=IDS)
+def test_as_arguments(first, second, args):
+    compiled = lampwork.compile(lambda function, *args: function(*args), options={"cache": False})
+    for function in (first, second, first):
+        assert torch.equal(compiled(function, *args), function(*args))
+
+
+@pytest.fixture
+def cached(tmp_path):
+    before = environment.cache
+    object.__setattr__(environment, "cache", True)
+    with use_cache_dir(str(tmp_path)):
+        yield
+    object.__setattr__(environment, "cache", before)
+
+
+def program_of(function):
+    def program(*args, function=function):
+        return function(*args)
+
+    return program
+
+
+@pytest.mark.parametrize(("first", "second", "args"), PAIRS, ids=IDS)
+def test_stored(first, second, args, cached):
+    for function, hits in ((first, 0), (second, 0), (first, 1)):
+        compiled = lampwork.compile(program_of(function))
+        assert torch.equal(compiled(*args), function(*args))
+        assert lampwork.stats(compiled)["cache_hits"] == hits
+
+
+def scaled_by(factor):
+    def scaled(x):
+        return x * factor
+
+    return scaled
+
+
+twice, thrice = scaled_by(2.0), scaled_by(3.0)
+
+
+def test_functions_of_the_program():
+    compiled = lampwork.compile(lambda function, x: function(x))
+    x = torch.randn(4)
+    for function in (twice, thrice, scaled_by(5.0), scaled_by(7.0), twice):
+        assert torch.equal(compiled(function, x), function(x))
