@@ -69,7 +69,7 @@ def nothing_compiles() -> Iterator[Misses]:
     misses = Misses()
     plain = CompiledFunction._serving
 
-    def serving(self: CompiledFunction, args: tuple, kwargs: dict, states: Any) -> Any:
+    def serving(self: CompiledFunction, args: tuple, kwargs: dict, states: Any, beside: bool) -> Any:
         for serve in self.serves:
             if self._entries[serve].holds(self.function, args, kwargs):
                 return serve
