@@ -16,6 +16,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -142,12 +143,17 @@ class Program:
         return "\n".join(lines) + "\n"
 
     def function(self, variant: str = PLAIN, names: dict[str, Any] | None = None, device: str = "cpu") -> Callable:
-        """The program as a Python function with globals of its own, its constants on that device."""
+        """The program as a Python function with globals of its own, its constants on that device.
+
+        Constants are copies: an operator may return one as it is (`atleast_2d`), and what comes after write to it.
+        """
         import math
 
         import torch
 
-        known = {"torch": torch, "F": torch.nn.functional, "inf": math.inf, "nan": math.nan, "math": math, **self.names}
+        known = {"torch": torch, "F": torch.nn.functional, "inf": math.inf, "nan": math.nan, "math": math}
+        known.update({name: deepcopy(each) if isinstance(each, torch.Tensor) else each
+                      for name, each in self.names.items()})  # fmt: skip
         known.update({"operator": operator, **(names or {})})
         text = self.text(variant)
         if device != "cpu":

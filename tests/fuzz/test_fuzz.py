@@ -374,3 +374,13 @@ def test_writes_of_several_elements_to_one_place_are_noticed():
     ):
         program = planted_program(text, "v9 = x0 + 1", inputs=(Input((8,), "float32"),))
         assert races.writes_several_to_one_place(program, program.calls[0], "cpu") is expected, text
+
+
+def test_constants_are_copied():
+    """`atleast_2d` of a constant is the constant: what is written to it is seen by no other run of the program."""
+    constant = torch.ones(2, 2)
+    statements = (Statement(("v0",), "torch.atleast_2d(constant0)"), Statement((), "v0.mul_(3)", writes="v0"))
+    program = Program(0, (), statements, ("v0",), (Call(0),), names={"constant0": constant})
+    for _ in range(2):
+        assert program.function()()[0].tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    assert constant.tolist() == [[1.0, 1.0], [1.0, 1.0]]
