@@ -80,11 +80,11 @@ from lampwork._torch.state import (
     exact_products,
     get_cudnn_tf32,
     get_precision,
+    in_this_state,
     is_default_generator,
     set_cudnn_tf32,
     set_precision,
     state_test,
-    thread_state,
     without_autocast,
 )
 from lampwork._torch.tensor_impl import (

@@ -25,24 +25,22 @@ def autocast_state() -> tuple:
     )
 
 
-def thread_state() -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Puts what this thread has set, and programs read, in force in another thread: a context to enter there."""
-    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    devices, caches = autocast_state()[:-1], torch.is_autocast_cache_enabled()
+def in_this_state(function: Callable[[], None]) -> Callable[[], None]:
+    """`function`, which another thread may call as if it were this one: gradients, inference mode, autocast and context
+    variables are there as they are here now. Other state of the thread (`threading.local`) is not."""
+    gradients, inference, autocast = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state()
     variables = contextvars.copy_context()
 
-    @contextlib.contextmanager
-    def entered() -> Iterator[None]:
-        for variable, value in variables.items():
-            variable.set(value)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(inference))
-            stack.enter_context(torch.set_grad_enabled(gradients))
-            for device, enabled, dtype in devices:
-                stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=caches))
-            yield
+    def run() -> None:
+        before = autocast_state()
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            _set_autocast(autocast)
+            try:
+                function()
+            finally:
+                _set_autocast(before)
 
-    return entered
+    return lambda: variables.run(run)
 
 
 def working_directory() -> str:

@@ -48,6 +48,11 @@ class Scheduling:
     passes: dict[str, Segments] = field(default_factory=dict)
     steps: list[tuple[str, Steps]] = field(default_factory=list)
 
+    def begin(self, items: Sequence[Any], levels: Sequence[int], buffers: dict[str, Any]) -> None:
+        """Scheduling begins; it may have begun before, and starts over."""
+        self.items, self.levels, self.buffers = items, levels, buffers
+        self.passes, self.steps = {}, []
+
 
 @dataclass
 class Half:
@@ -200,7 +205,7 @@ class Watch:
     def watched_levels(self, function: Callable) -> Callable:
         def watched(items: Sequence[Any], dependences: Any, buffers: Any, *args: Any) -> Any:
             levels = function(items, dependences, buffers, *args)
-            self.scheduling.__init__(list(items), list(levels), dict(buffers))  # type: ignore[misc]  # it may start over
+            self.scheduling.begin(list(items), list(levels), dict(buffers))
             return levels
 
         return watched

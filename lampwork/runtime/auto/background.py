@@ -46,20 +46,19 @@ class Background:
         if compiled in self._asked:
             return _nothing
         kept_args, kept_kwargs = _kept((args, kwargs), {})
-        entered = _torch.thread_state()
+        job = _torch.in_this_state(lambda: self._compile(compiled, kept_args, kept_kwargs))
 
         def ask() -> None:
             if compiled not in self._asked:
                 self._asked.add(compiled)
-                submit(lambda: self._compile(compiled, kept_args, kept_kwargs, entered))
+                submit(job)
 
         return ask
 
-    def _compile(self, compiled: CompiledFunction, args: tuple, kwargs: dict, entered: Any) -> None:
+    def _compile(self, compiled: CompiledFunction, args: tuple, kwargs: dict) -> None:
         try:
-            with entered():
-                if not compiled.prepare(args, kwargs):
-                    self._given_up.add(compiled)
+            if not compiled.prepare(args, kwargs):
+                self._given_up.add(compiled)
         except Exception as error:  # what the user asked to be raised: it is, at the next call
             self._error = error
             self._given_up.add(compiled)

@@ -120,6 +120,7 @@ class AutoFunction(CompiledFunction):
         """The result of one call, made once, by what is known to be the fastest way or is being tried."""
         if self._unlooked > 0:
             self._unlooked -= 1
+            self.counters.calls += 1
             return self.function(*args, **kwargs)
         failure = None
         try:
@@ -138,12 +139,15 @@ class AutoFunction(CompiledFunction):
             return self._failed_run(failure, args, kwargs)
         self._jobs.raise_error()
         if is_compiling() or _torch.active_modes() or not self._busy.acquire(blocking=False):
+            self.counters.calls += 1  # another thread, or a call of this function within one, is being tried
             return self.function(*args, **kwargs)
         try:
             way, timed, then = self._way(args, kwargs)
+            if timed is not None:  # times are of one call at a time
+                return self._run(way, timed, then, args, kwargs)
         finally:
             self._busy.release()
-        return self._run(way, timed, then, args, kwargs)
+        return self._run(way, None, then, args, kwargs)
 
     def _run(self, way: str, timed: Timed | None, then: Callable[[], None] | None, args: tuple, kwargs: dict) -> Any:
         clock = self._clock

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -154,9 +156,11 @@ def test_where_eager_stays_calls_are_not_looked_at(held, monkeypatch):
     until_decided(lambda: compiled(x), compiled)
     compiled(x)
     before = compiled_of(compiled).counters.calls
+    looked = []
+    monkeypatch.setattr(function.AutoFunction, "_way", lambda *call: looked.append(call))
     for _ in range(function.UNLOOKED - 1):
         assert torch.equal(compiled(x), scaled(x))
-    assert compiled_of(compiled).counters.calls == before, "those are eager's own calls"
+    assert not looked and compiled_of(compiled).counters.calls == before + function.UNLOOKED - 1
 
 
 def test_other_sizes_are_another_class(held, monkeypatch):
@@ -347,3 +351,36 @@ def test_many_threads():
     for each in threads:
         each.join()
     assert not failed
+
+
+def test_context_variables_of_the_caller_are_captured_and_stay_its_own(held):
+    scale = contextvars.ContextVar("scale", default=1)
+
+    def program(x):
+        return x * scale.get()
+
+    compiled = lampwork.compile(program, mode="auto")
+    x = torch.randn(4)
+    token = scale.set(3)
+    compiled(x)
+    scale.reset(token)
+    seen = []
+    held.append(lambda: seen.append(scale.get()))
+    run_all(held)
+    assert seen == [1], "the thread that compiles is as it was"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in (3, 1, 3):
+            scale.set(value)
+            assert torch.equal(compiled(x), program(x))
+            run_all(held)
+
+
+def test_a_function_that_calls_itself(held):
+    def countdown(x, left):
+        return x if left == 0 else compiled(x + 1, left - 1)
+
+    compiled = lampwork.compile(countdown, mode="auto")
+    for _ in range(40):
+        assert float(compiled(torch.zeros(()), 3)) == 3.0
+        run_all(held)
