@@ -142,9 +142,14 @@ class IsObject(Test):
 
 @record
 class FunctionIs(Test):
-    """A Python function with the code `ref.digest`. Its closure, defaults and globals have guards of their own."""
+    """A Python function with the code `ref.digest`. Its closure and defaults have guards of their own.
+
+    `namespace`: the module whose `__dict__` its globals are; empty where they are no module's, and are guarded where
+    they are read of the function.
+    """
 
     ref: ObjectRef
+    namespace: str = ""
 
     about_static = GLOBALS
 

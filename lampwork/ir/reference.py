@@ -115,6 +115,21 @@ def reference(value: Any) -> ObjectRef:
     return ObjectRef(kind, module, str(qualname), digest, False, value)
 
 
+def namespace_of(function: FunctionType) -> str:
+    """The module whose `__dict__` are the globals of `function`; empty where they are no module's."""
+    name = function.__globals__.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return str(name) if module is not None and module.__dict__ is function.__globals__ else ""
+
+
+def module_namespace(name: str) -> dict[str, Any]:
+    """The globals of functions of that module. Raises `LookupError` where it is not loaded."""
+    module = sys.modules.get(name)
+    if module is None:
+        raise LookupError(f"module {name} is not loaded")
+    return module.__dict__
+
+
 def _part_of_a_module(value: ModuleType, name: str) -> ObjectRef:
     """The reference that names a module which is only an attribute of another, as `torch.ops.aten` is."""
     place, _, last = name.rpartition(".")

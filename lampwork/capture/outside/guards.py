@@ -31,7 +31,7 @@ from lampwork.ir.guard import (
 )
 from lampwork.ir.loops import Location
 from lampwork.ir.number import NumberExpr
-from lampwork.ir.reference import reference
+from lampwork.ir.reference import namespace_of, reference
 from lampwork.ir.source import (
     Argument,
     ArrayMemory,
@@ -161,7 +161,7 @@ class GuardList:
         self.add(source, ("object",), lambda: IsObject(self.reference(value)))
 
     def function_is(self, source: Source, function: Any) -> None:
-        self.add(source, ("function",), lambda: FunctionIs(self.reference(function)))
+        self.add(source, ("function",), lambda: FunctionIs(self.reference(function), namespace_of(function)))
 
     def length_is(self, source: Source, length: int) -> None:
         self.add(source, ("length",), lambda: LengthIs(length))

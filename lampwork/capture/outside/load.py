@@ -41,6 +41,7 @@ from lampwork.capture.outside.overlay import (
 from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, is_plain
 from lampwork.capture.values.arrays import UnknownArray, can_follow
 from lampwork.capture.values.numbers import in_parameter_group
+from lampwork.ir.reference import namespace_of
 from lampwork.ir.source import Source
 
 BUILTIN_TYPES: frozenset[type] = frozenset({
@@ -79,6 +80,8 @@ class Loader(ContainerOverlays):
         self.freed_histories = False
         #: Nodes that a `backward()` has freed and that do not tell.
         self.freed_nodes: set[Any] = set()
+        #: The first function with globals that are no module's, by the id of these.
+        self.namespaces: dict[int, Source] = {}
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:
             self._by_type[kind] = self._load_plain
@@ -198,6 +201,11 @@ class Loader(ContainerOverlays):
     def _load_function(self, raw: Any, source: Source) -> Any:
         origin = self.by_raw.get(id(raw))
         self.guards.function_is(source, raw)
+        if not namespace_of(raw):  # globals are read of one of the functions that share them
+            first = self.namespaces.setdefault(id(raw.__globals__), source)
+            if first is not source:
+                own, shared = (self.sources.attribute(each, "__globals__") for each in (source, first))
+                self.guards.same_object(own, shared)
         if raw.__closure__ and self.guards.reference(raw).portable:
             # One code serves many closures, such as those of `F.max_pool2d` and `F.adaptive_max_pool2d`. What is called
             # by its name, uninterpreted, has no guards of its cells: it is the object that the name leads to.

@@ -6,7 +6,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from lampwork.ir.guard import FunctionIs, IsObject, ObjectRef, TypeIs
-from lampwork.ir.reference import ClassWith, code_digest, decides_by_contents, find, resolve
+from lampwork.ir.reference import ClassWith, code_digest, decides_by_contents, find, module_namespace, resolve
 from lampwork.ir.source import Source, State, is_static
 from lampwork.runtime.guards.failures import short
 from lampwork.runtime.guards.interpreter import function_is, is_class_with, read
@@ -85,7 +85,9 @@ class FunctionIsRule(ObjectRule[FunctionIs]):
     def difference(self, test: FunctionIs, source: Source, scope: Scope) -> str:
         value = read(source, scope)
         if function_is(value, test.ref.digest):
-            return ""
+            if not test.namespace or value.__globals__ is module_namespace(test.namespace):
+                return ""
+            return f"was a function of module {test.namespace}, is now one with other globals: {short(value)}"
         name = f"{test.ref.module}.{test.ref.qualname}"
         return f"was the function {name}; its code changed or it was replaced by {short(value)}"
 
@@ -96,6 +98,8 @@ class FunctionIsRule(ObjectRule[FunctionIs]):
             f"type({value}) is not FunctionType or "
             f"({value}.__code__ is not {code} and not reading.function_is({value}, {test.ref.digest!r}))"
         )
+        if test.namespace:
+            writer.refuse(f"{value}.__globals__ is not {writer.constant(module_namespace(test.namespace))}")
         writer.learn_type(source, FunctionType)
 
     def snapshot(self, snapshots: VersionSnapshots, test: FunctionIs, source: Source) -> None:
