@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lampwork.commands import target
 
 if TYPE_CHECKING:
     from lampwork.profiling.profile import Profile
@@ -23,22 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that is run as it is: `lampwork profile train.py --steps 20 -- its arguments`"
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="of a script: how many are timed (20)")
-    parser.add_argument("--args", metavar="PYTHON", help="of a function: its arguments, such as 'torch.ones(4)'")
-    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="of a model of the zoo (cpu)")
-    parser.add_argument("--size", default="full", help="of a model of the zoo (full)")
+    target.add_arguments(parser)
     parser.add_argument("--train", action="store_true", help="of a module: in training mode, with the backward pass")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures; it needs nothing else")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the profile as JSON; '-' prints it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the profile; 2 with a message if there is no such target."""
     from lampwork.errors import OptionError
 
-    for path in filter(None, (arguments.json, arguments.html)):
-        if not path.resolve().parent.is_dir():
-            print(f"lampwork profile: {path}: its folder does not exist; create it first", file=sys.stderr)
-            return 2
+    if not target.can_write(arguments, "profile"):
+        return 2
     # What a script raises is the script's, and is told with its lines; of a function, that its call cannot be made.
     is_script = arguments.target.endswith(".py")
     told = (OptionError,) if is_script else (OptionError, ValueError, TypeError, ImportError, OSError)
@@ -71,23 +66,10 @@ def _of_script(arguments: argparse.Namespace) -> Profile:
 
 
 def _of_call(arguments: argparse.Namespace) -> Profile:
-    import torch
-
-    from lampwork.commands.explain import find
     from lampwork.profiling.profile import profile_call
 
     if arguments.arguments:
         raise ValueError(f"{' '.join(arguments.arguments)}: only a script that is run as it is takes arguments")
-    if "::" in arguments.target:
-        function, args, kwargs = find(arguments.target, arguments.args)
-    else:
-        from lampwork.benchmark import zoo
-
-        workload = zoo.build(arguments.target, device=arguments.device, size=arguments.size)
-        function, args, kwargs = workload.function, workload.args, workload.kwargs
-    grads: contextlib.AbstractContextManager = contextlib.nullcontext()
-    if isinstance(function, torch.nn.Module):
-        function.train(arguments.train)
-        grads = torch.set_grad_enabled(arguments.train)
-    with grads:
+    function, args, kwargs = target.found(arguments.target, arguments)
+    with target.prepared(function, arguments.train, gradients=arguments.train):
         return profile_call(function, args, kwargs, None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lampwork.commands import target
 
 if TYPE_CHECKING:
     from lampwork.verdict.verdict import Verdict
@@ -26,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restarts", type=int, default=0, metavar="N", help="how often it starts again, cache filled")
     parser.add_argument("--steps", type=int, default=60, metavar="N", help="of a script: how many steps are tried (60)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of a function: then no new way is tried (60)")
-    parser.add_argument("--args", metavar="PYTHON", help="of a function: its arguments, such as 'torch.ones(4)'")
-    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="of a model of the zoo (cpu)")
-    parser.add_argument("--size", default="full", help="of a model of the zoo (full)")
+    target.add_arguments(parser)
     parser.add_argument("--train", action="store_true", help="of a module: in training mode, with the backward pass")
     parser.add_argument("--price", type=float, metavar="MONEY", help="of an hour: the answer says what is saved")
     parser.add_argument("--dtype", action="append", default=[], choices=["bfloat16", "float16"],
@@ -37,18 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer", action="store_true", help="try torch.compile, too")
     parser.add_argument("--require", type=float, metavar="FACTOR", help="exit with status 1 unless all calls together "
                         "are so many times faster than eager's")  # fmt: skip
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures; it needs nothing else")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON; '-' prints it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; 2 with a message if there is no such target, 1 if it does not reach `--require`."""
     from lampwork.errors import OptionError
 
-    for path in filter(None, (arguments.json, arguments.html)):
-        if not path.resolve().parent.is_dir():
-            print(f"lampwork verdict: {path}: its folder does not exist; create it first", file=sys.stderr)
-            return 2
+    if not target.can_write(arguments, "verdict"):
+        return 2
     # What a script raises is the script's, and is told with its lines; of a function, that its call cannot be made.
     is_script = arguments.target.endswith(".py")
     told = (OptionError,) if is_script else (OptionError, ValueError, TypeError, ImportError, OSError)
@@ -86,23 +81,12 @@ def _of_script(arguments: argparse.Namespace) -> Verdict:
 def _of_call(arguments: argparse.Namespace) -> Verdict:
     import torch
 
-    from lampwork.commands.explain import find
     from lampwork.verdict.assess import assess_call
 
     if arguments.arguments:
         raise ValueError(f"{' '.join(arguments.arguments)}: only a script that is run as it is takes arguments")
-    if "::" in arguments.target:
-        function, args, kwargs = find(arguments.target, arguments.args)
-    else:
-        from lampwork.benchmark import zoo
-
-        workload = zoo.build(arguments.target, device=arguments.device, size=arguments.size)
-        function, args, kwargs = workload.function, workload.args, workload.kwargs
-    grads: contextlib.AbstractContextManager = contextlib.nullcontext()
-    if isinstance(function, torch.nn.Module):
-        function.train(arguments.train)
-        grads = torch.set_grad_enabled(arguments.train)
-    with grads:
+    function, args, kwargs = target.found(arguments.target, arguments)
+    with target.prepared(function, arguments.train, gradients=arguments.train):
         return assess_call(
             function, args, kwargs, calls=arguments.calls, restarts=arguments.restarts, seconds=arguments.seconds,
             price=arguments.price, dtypes=[getattr(torch, name) for name in arguments.dtype],

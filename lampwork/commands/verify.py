@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lampwork.commands import target as targets
 
 if TYPE_CHECKING:
     from lampwork.verification.answer import Verification
@@ -23,18 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target", metavar="TARGET", help="script.py::function, package.module:factory, a model of the zoo, or 'zoo': "
         "all seven"
     )  # fmt: skip
-    parser.add_argument("--args", metavar="PYTHON", help="of a function: its arguments, such as 'torch.ones(4)'")
+    targets.add_arguments(parser)
     parser.add_argument("--train", action="store_true", help="of a module: in training mode, whole steps of AdamW")
     parser.add_argument("--backward", action="store_true", help="gradients of the result are taken and compared")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="so many steps, or calls, from one state on, "
                         f"with the curve of their losses (with --train {STEPS})")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="eager runs with other random numbers that "
                         "loss curves are compared with (2)")  # fmt: skip
-    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="of a model of the zoo (cpu)")
-    parser.add_argument("--size", default="full", help="of a model of the zoo (full)")
     parser.add_argument("--no-blame", action="store_true", help="do not look for what is to blame")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing else")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer as JSON; '-' prints it")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,10 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.arguments:
         print(f"lampwork verify: {' '.join(arguments.arguments)}: no script is run that takes these", file=sys.stderr)
         return 2
-    for path in filter(None, (arguments.json, arguments.html)):
-        if not path.resolve().parent.is_dir():
-            print(f"lampwork verify: {path}: its folder does not exist; create it first", file=sys.stderr)
-            return 2
+    if not targets.can_write(arguments, "verify"):
+        return 2
     found: list[Verification] = []
     console = Console()
     for target in zoo.ZOO if arguments.target == "zoo" else (arguments.target,):
@@ -75,24 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _verified(target: str, arguments: argparse.Namespace) -> Verification:
     import torch
 
-    from lampwork.benchmark import zoo
-    from lampwork.commands.explain import find
     from lampwork.verification.verify import verify_calls
 
     steps, backward = arguments.steps, arguments.backward or None
     if arguments.train and "::" not in target:
         return _trained(target, steps or STEPS, arguments)
-    if "::" in target or target.endswith(".py"):
-        function, args, kwargs = find(target, arguments.args)
-    else:
-        workload = zoo.build(target, device=arguments.device, size=arguments.size)
-        function, args, kwargs = workload.function, workload.args, workload.kwargs
-    grads: contextlib.AbstractContextManager = contextlib.nullcontext()
+    function, args, kwargs = targets.found(target, arguments)
     if isinstance(function, torch.nn.Module):
-        function.train(arguments.train)
-        grads = torch.set_grad_enabled(arguments.train or arguments.backward)
         steps = steps or STEPS * arguments.train
-    with grads:
+    with targets.prepared(function, arguments.train, gradients=arguments.train or arguments.backward):
         return verify_calls(
             function, [(args, kwargs)], backward=backward, steps=steps, seeds=arguments.seeds,
             blame=not arguments.no_blame, name=target,

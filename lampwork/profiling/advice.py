@@ -35,19 +35,25 @@ def advise(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     run: Callable[..., Any],
+    restore: Callable[[], None],
     parts: Parts,
     device: str,
     trains: bool,
-) -> list[Advice]:
-    """What was tried and gained something, the most first. `run(function, args, kwargs)` makes one call; it leaves the
-    program's state as it was."""
-    found = []
-    for make in (_inference, _autocast, _channels_last, _batch):
+) -> tuple[list[Advice], list[str]]:
+    """What was tried and gained something, the most first; and what the program does not take, with its error.
+
+    run       `run(function, args, kwargs)` makes one call
+    restore   puts the program's state back
+    """
+    found, refused = [], []
+    for what, make in TRIES.items():
         try:
             found += [each for each in make(function, args, kwargs, run, device, trains) if each.gain >= WORTH]
-        except (RuntimeError, TypeError, ValueError, NotImplementedError):
-            continue  # the program does not take it so
-    return sorted([*found, *waiting_advice(parts)], key=lambda each: -each.gain)
+        except Exception as error:  # the program's own, called otherwise than it was written for
+            refused.append(f"{what} could not be tried: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        finally:
+            restore()
+    return sorted([*found, *waiting_advice(parts)], key=lambda each: -each.gain), refused
 
 
 def waiting_advice(parts: Parts) -> list[Advice]:
@@ -137,3 +143,11 @@ def _twice(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(_twice(each) for each in value)
     return {name: _twice(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+TRIES: dict[str, Callable[..., Iterator[Advice]]] = {
+    "Taking no gradients": _inference,
+    "bfloat16": _autocast,
+    "Images channels last": _channels_last,
+    "Batches twice as large": _batch,
+}

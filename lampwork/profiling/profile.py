@@ -79,14 +79,13 @@ def profile_call(
     parts = parts_of(call, 0.0, least(rounds), machine(device))
 
     def run(function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        program.snapshot.restore()
         result = function(*args, **kwargs)
         if program.backward:
             loss_of(result).backward()
 
-    advice = advise(function, args, kwargs, run, parts, device, program.task == "train")
-    program.snapshot.restore()
-    return Profile(program.name, "call", program.task, parts, device, advice, notes)
+    restore = program.snapshot.restore
+    advice, refused = advise(function, args, kwargs, run, restore, parts, device, program.task == "train")
+    return Profile(program.name, "call", program.task, parts, device, advice, (*notes, *refused))
 
 
 def _typical(call: Callable[[], object], device: str) -> float:

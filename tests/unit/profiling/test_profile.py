@@ -119,3 +119,28 @@ def test_messages(tmp_path, capsys):
     assert "does not exist" in capsys.readouterr().err
     assert cli.main(["profile", "mlp", "--size", "tiny"]) == 0
     assert "A call takes" in capsys.readouterr().out
+
+
+def test_what_a_program_does_not_take_is_told():
+    class Fixed(nn.Module):
+        def forward(self, x):
+            assert x.shape[0] == 2, "two rows alone"
+            return x * 2
+
+    profile = lampwork.profile(Fixed().eval(), torch.randn(2, 3))
+    assert "Batches twice as large could not be tried: AssertionError: two rows alone" in profile.notes
+    assert "two rows alone" in str(profile)
+
+
+def test_steps_that_are_tried_are_taken_back():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.detach().clone()
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    lampwork.profile(step, torch.randn(3, 4))
+    assert torch.equal(before, model.weight)
