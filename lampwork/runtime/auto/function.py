@@ -192,6 +192,7 @@ class AutoFunction(CompiledFunction):
             return EAGER, None, then
         found = self._classes.get(entry.serve)
         if found is None:
+            self._forget_removed()
             found = self._classes[entry.serve] = _Class(entry, (DEFAULT, *self._beside))
         if found.trial.decision is None:
             return self._tried(found, args, kwargs)
@@ -251,6 +252,12 @@ class AutoFunction(CompiledFunction):
             )
             return decision, _Watched(found, decision)
         return EAGER, None
+
+    def _forget_removed(self) -> None:
+        """Classes whose entries others have replaced, as where sizes turned out to vary."""
+        serves = set(self.serves)
+        self._classes = {serve: each for serve, each in self._classes.items() if serve in serves}
+        self._decided = tuple(each for each in self._decided if each[0].serves[DEFAULT] in serves)
 
     def _forget_decisions(self) -> None:
         self._decided = tuple(each for each in self._decided if each[0].trial.decision is not None)
