@@ -11,6 +11,7 @@ many calls, later each time, and where a compiled call has become much slower th
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -29,8 +30,9 @@ from lampwork.runtime.function import CompiledFunction, is_compiling
 from lampwork.runtime.launch.host import Rerun
 from lampwork.runtime.observer import Observer
 
-#: Calls after which a trial is held again: at first, and at most. Each time it is twice as many.
-AGAIN, AGAIN_AT_MOST = 2000, 256_000
+#: Calls after which a trial is held again: at first, and at most. Each time it is twice as many, and no fewer than so
+#: many that the last trial was no more than this share of their time: slow ways are tried in it, too.
+AGAIN, AGAIN_AT_MOST, SHARE_OF_TIME = 2000, 256_000, 0.005
 #: Calls that run eagerly before guards are looked at again, where nothing compiled is faster: at first, and at most.
 UNLOOKED, UNLOOKED_AT_MOST = 32, 4096
 #: Every so many compiled calls one is timed; where so many in a row took so much longer than in the trial, it is held
@@ -38,6 +40,9 @@ UNLOOKED, UNLOOKED_AT_MOST = 32, 4096
 TIMED_EVERY, SLOW_ONES, SLOWER = 64, 3, 1.5
 #: Calls that are compiled before a trial begins: what follows breaks is compiled in them, graphs are captured.
 WARM_UP = 4
+
+#: What a compile loads first.
+COMPILER = ("lampwork.pipeline", "lampwork.codegen.llvm.compile")
 
 WAYS_ON_GPU = ("reduce-overhead",)
 DEFAULT = "default"
@@ -62,8 +67,8 @@ class _Class:
         self.trial = Trial(ways)
         self.trials = 1
         self.warm = 0
-        self.again = AGAIN
-        self.left = AGAIN
+        self.again = self.left = AGAIN
+        self.concluded: Trial | None = None
         self.timed = TIMED_EVERY
         self.slow = 0
 
@@ -71,7 +76,16 @@ class _Class:
         self.trial, self.warm, self.slow = Trial(self.ways), 0, 0
         self.trials += 1
         self.again = min(2 * self.again, AGAIN_AT_MOST)
-        self.left = self.again
+
+    def conclude(self) -> str:
+        """The decision, from which on calls are counted to the next trial."""
+        trial, decision = self.trial, self.trial.decision
+        assert decision is not None
+        if self.concluded is not trial:
+            self.concluded = trial
+            calls = trial.spent / (SHARE_OF_TIME * max(trial.seconds[decision], 1e-9))
+            self.left = max(self.again, round(calls))
+        return decision
 
     @property
     def choice(self) -> Choice:
@@ -93,6 +107,22 @@ class AutoFunction(CompiledFunction):
         self.background = self._jobs = Background()
         self._beside: dict[str, CompiledFunction] = {}
         self._start_again()
+        self._load_compiler()
+
+    def _load_compiler(self) -> None:
+        """Now, and not beside calls: an import does not give way to them.
+
+        Where something is stored for the function, it is thought to serve; the compiler is loaded if it does not.
+        """
+        if self._make_entry is not None:
+            return
+        if self._uses_cache():
+            from lampwork.runtime.cache import entries
+
+            if entries.is_anything_stored(self.function, self.settings):
+                return
+        for stage in COMPILER:
+            importlib.import_module(stage)
 
     def _start_again(self) -> None:
         self._classes: dict[Callable, _Class] = {}
@@ -234,8 +264,7 @@ class AutoFunction(CompiledFunction):
         return call.way, call, None
 
     def _chosen(self, found: _Class) -> tuple[str, Timed | None]:
-        decision = found.trial.decision
-        assert decision is not None
+        decision = found.conclude()
         found.left -= 1
         if found.left <= 0:
             found.try_again()

@@ -48,6 +48,7 @@ class Call:
     def took(self, seconds: float | None) -> None:
         each = self._round
         each.open -= 1
+        self._trial.spent += seconds or 0.0
         if seconds is not None and self._counts:
             each.times.setdefault(self.way, []).append(seconds)
         if each.issued == TURN * len(each.order) and not each.open:
@@ -59,11 +60,13 @@ class Trial:
 
     Calls may be told of late (a GPU's are), but are told of in order.
 
+    spent     seconds of all its calls
     seconds   the shortest typical call of each way
     ratios    of each way, by round: what it took divided by what eager did
     """
 
     def __init__(self, ways: tuple[str, ...]) -> None:
+        self.spent = 0.0
         self.seconds: dict[str, float] = {}
         self.ratios: dict[str, list[float]] = {way: [] for way in ways}
         self.decision: str | None = None

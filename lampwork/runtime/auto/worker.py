@@ -19,7 +19,7 @@ log = logging.getLogger("lampwork")
 
 Job = Callable[[], None]
 
-SWITCH_SECONDS = 5e-4
+SWITCH_SECONDS = 5e-5
 #: What the end of the process waits for a job that has begun.
 LAST_JOB_SECONDS = 10.0
 

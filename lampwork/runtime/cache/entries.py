@@ -133,6 +133,18 @@ def candidates(function: Callable, settings: Settings, note: Note) -> Iterator[A
     return StoredEntries(function, settings, note).newest()
 
 
+def is_anything_stored(function: Callable, settings: Settings) -> bool:
+    """Whether there is an entry for this code, these settings and versions. It may serve no call of this process."""
+    key = key_of(function, settings)
+    if key is None:
+        return False
+    try:
+        with safe_folder(_root() / key) as folder:
+            return any(name.endswith(_SUFFIX) for name, _ in plain_files(folder))
+    except OSError:
+        return False
+
+
 class StoredEntries:
     """What is stored for one compiled function: the newest entries, which are loaded whatever they are for, and any
     number of others, of which those are loaded whose guards hold."""

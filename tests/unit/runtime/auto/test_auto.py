@@ -6,6 +6,7 @@ import contextvars
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -384,3 +385,21 @@ def test_a_function_that_calls_itself(held):
     for _ in range(40):
         assert float(compiled(torch.zeros(()), 3)) == 3.0
         run_all(held)
+
+
+def test_a_trial_is_held_again_when_its_cost_has_come_back():
+    found = function._Class(SimpleNamespace(serve=None), ("default",))
+    trial = found.trial
+    while trial.decision is None:
+        call = trial.next()
+        call.took({"eager": 50.0, "default": 1.0}[call.way])
+    assert found.conclude() == "default"
+    assert found.left == round(trial.spent / function.SHARE_OF_TIME) > 10 * function.AGAIN
+    found.left -= 7
+    left = found.left
+    assert found.conclude() == "default" and found.left == left, "once for each trial"
+    level = function._Class(SimpleNamespace(serve=None), ("default",))
+    while level.trial.decision is None:
+        call = level.trial.next()
+        call.took({"eager": 1.0, "default": 1.1}[call.way] * 1e-3)
+    assert level.conclude() == "eager" and level.left >= function.AGAIN
