@@ -10,6 +10,7 @@ longest of them is compared with eager's typical call. Then eager, "auto" and th
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import math
 import os
@@ -89,6 +90,7 @@ def one(name: str, device: str) -> dict[str, Any]:
 def process(name: str, device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lampwork-auto-") as folder:
         environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "LAMPWORK_CACHE_DIR": folder}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode beside it
         command = [sys.executable, "-m", "bench.auto", "--one", name, "--device", device]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -138,6 +140,7 @@ def main() -> int:
         parser.error(f"no such workload: {', '.join(unknown)}; there are {', '.join(BY_WORKLOAD)}")
     names = settings.workloads or [each.name for each in WORKLOADS]
     record = json.loads(settings.json.read_text()) if settings.json and settings.json.exists() else {}
+    compileall.compile_dir(Path(__file__).parents[1] / "lampwork", quiet=2)
     with Progress(console=Console(file=sys.stderr)) as progress:
         task = progress.add_task("", total=len(names))
         for name in names:

@@ -14,6 +14,7 @@ measured, and goes on from there.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import math
 import os
@@ -106,6 +107,7 @@ def process(order: dict[str, Any]) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="lampwork-verdicts-") as folder:
         environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode beside it
         if order["task"] == "run":
             environment["LAMPWORK_CACHE_DIR"] = folder
         command = [sys.executable, "-m", "bench.verdict_process", json.dumps(order)]
@@ -224,6 +226,7 @@ def main() -> int:
     names = settings.workloads or [each.name for each in WORKLOADS]
     record = json.loads(settings.json.read_text()) if settings.json and settings.json.exists() else {}
     console = Console()
+    compileall.compile_dir(Path(__file__).parents[1] / "lampwork", quiet=2)
     with Progress(console=Console(file=sys.stderr)) as progress:
         task = progress.add_task("", total=len(names))
         for name in names:

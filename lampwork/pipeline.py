@@ -43,7 +43,7 @@ from lampwork.runtime.cache.versions import versions
 from lampwork.runtime.launch.memory_effects import accessed_inputs
 from lampwork.schedule import schedule
 from lampwork.signals import run_pending
-from lampwork.turns import give_way
+from lampwork.turns import give_way, uninterrupted
 
 #: Called with (stage name, value) after each stage; `debug/` passes one to print or dump every IR.
 Observer = Callable[[str, Any], None]
@@ -75,7 +75,7 @@ def compile_call(
     policy = DynamicPolicy(dynamic is not False, dynamic is True, known, contents or settings.fullgraph)
     with collector.paused():
         try:
-            with _stage("capture", seconds):
+            with _stage("capture", seconds), uninterrupted():
                 region = _capture(function, args, kwargs, settings, policy, states)
         except GraphBreak as stop:
             if settings.fullgraph or stop.guards is None:
@@ -93,7 +93,7 @@ def compile_call(
                 raise
             # Some stage cannot do it for symbols: an entry for these sizes alone.
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
-            with _stage("capture", seconds):
+            with _stage("capture", seconds), uninterrupted():
                 fixed = capture(function, args, kwargs, settings, _FIXED, not settings.fullgraph, states)
             observer("capture", fixed)
             stepped = fixed.optimizers

@@ -3,10 +3,13 @@
 Python runs one thread at a time, so a compile beside a call makes it longer. Of each call it takes `SHARE` seconds;
 then it waits for the call's end, for no longer than `PATIENCE`, as a call may last for hours. Stages ask here often:
 before each function that capture enters, each operator, each kernel.
+
+`uninterrupted`: a capture that is not to give way, where the program changes from call to call what it reads.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -36,6 +39,41 @@ def in_background() -> Iterator[None]:
         _compiles = 0
 
 
+#: Long enough for any capture: Python takes the turn from no thread that has it for less.
+_NEVER_SECONDS = 60.0
+_in_one_piece = _uninterrupted = False
+
+
+@contextmanager
+def captured_in_one_piece(is_so: bool) -> Iterator[None]:
+    """Whether `uninterrupted` keeps calls out, for the length of the block."""
+    global _in_one_piece
+    _in_one_piece = is_so
+    try:
+        yield
+    finally:
+        _in_one_piece = False
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What is captured in the block sees one state of the program, as far as Python decides which thread runs: a thread
+    that waits for a file, or for a lock, lets others in."""
+    global _uninterrupted
+    if not (_in_one_piece and _compiles == threading.get_ident()):
+        yield
+        return
+    before = sys.getswitchinterval()
+    _uninterrupted = True
+    sys.setswitchinterval(_NEVER_SECONDS)
+    try:
+        yield
+    finally:
+        _uninterrupted = False
+        if sys.getswitchinterval() == _NEVER_SECONDS:
+            sys.setswitchinterval(before)
+
+
 def begin() -> None:
     """A call begins; `end` follows."""
     global _calls, _begun
@@ -54,7 +92,7 @@ def end() -> None:
 def give_way() -> None:
     """Waits where a call is being made that this thread has held up for long enough."""
     global _since
-    if not _compiles or _compiles != threading.get_ident() or not _calls:
+    if not _compiles or _compiles != threading.get_ident() or not _calls or _uninterrupted:
         return
     now = time.thread_time()
     call, spent = _since

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lampwork import _torch
 from lampwork.benchmark import zoo
-from lampwork.verdict.snapshot import Snapshot
+from lampwork.verdict.snapshot import Snapshot, seed_all
 from lampwork.verdict.verify import Comparison, compare, leaves
 
 
@@ -140,6 +140,11 @@ class Outcome:
                     break
         return dataclasses.replace(found, accepted=not reasons, reasons=tuple(reasons))
 
+    def numbers(self) -> dict[str, Any]:
+        """Every leaf by its path, updates of parameters among them."""
+        updates = {f"update of {name}": _update(self, name) for name in self.parameters}
+        return {**self.left, **updates}
+
 
 #: How many times as far as by one rounding of every weight a right result may be off.
 ROUNDINGS = 10.0
@@ -180,6 +185,8 @@ class Program:
             self.snapshot.add(self.module)
         for holder in _found_with_state(function):
             self.snapshot.add(holder)
+        if self.module is None:
+            self.snapshot.add_program(function)
         if backward is None:
             backward = self.module is not None and self.module.training and torch.is_grad_enabled()
         self.backward = backward
@@ -235,12 +242,15 @@ class Program:
         loss_of(result).backward()
         return result
 
-    def outcome(self, function: Callable[..., Any], disturbance: float = 0.0) -> Outcome:
+    def outcome(self, function: Callable[..., Any], disturbance: float = 0.0, seed: int | None = None) -> Outcome:
         """What one call leaves, from the state that was found, as copies; state is as before afterwards.
 
         disturbance   each parameter is off by this share of itself, up or down
+        seed          that random numbers begin with; None: as they were found
         """
         self.snapshot.restore()
+        if seed is not None:
+            seed_all(seed)
         modules = [each.module for each in self.watched.modules] or ([self.module] if self.module else [])
         if disturbance:
             _disturb([each for module in modules for each in module.parameters()], disturbance)

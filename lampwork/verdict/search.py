@@ -8,6 +8,7 @@ machine meets all alike.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import tempfile
 import time
@@ -22,6 +23,7 @@ from lampwork.config import use_cache_dir
 from lampwork.verdict.candidate import Allowed, Arm, Candidate, Region, Way, candidates, tables
 from lampwork.verdict.horizon import Measured
 from lampwork.verdict.program import Outcome, Program
+from lampwork.verdict.spread import SEEDS, outside
 from lampwork.verdict.starting import Starting, load
 from lampwork.verdict.verify import Comparison
 
@@ -47,7 +49,7 @@ class Tried:
     measured    its rounds and its cost with an empty cache, seconds; None where it failed
     warm        seconds that it costs in a new process whose cache is filled
     first       seconds of its very first call
-    compared    its results, gradients and state against eager's
+    compared    its results, gradients and state against eager's; None where that cannot be, and `why_not_compared`
     peak_mib    the highest memory within a call; None where it is not known
     breaks, fallbacks   how many places divide a call, and how many run eagerly
     failure     why it is out of question; empty where it is not
@@ -60,6 +62,7 @@ class Tried:
     first: float = math.nan
     measured: Measured | None = None
     compared: Comparison | None = None
+    why_not_compared: str = ""
     peak_mib: float | None = None
     breaks: int = 0
     fallbacks: int = 0
@@ -195,12 +198,13 @@ class Search:
         for stats in tables(arm.compiled):
             tried.breaks += len(stats["breaks"])
             tried.fallbacks += len(stats["fallbacks"])
-        tried.compared = self._compare(arm)
-        if not tried.compared.accepted:
+        tried.compared, tried.why_not_compared = self._compare(arm)
+        if tried.compared is not None and not tried.compared.accepted:
             tried.failure = f"other numbers than eager: {tried.compared.reasons[0]}"
         tried.peak_mib = self._peak(arm)
 
-    def _compare(self, arm: Arm) -> Comparison:
+    def _compare(self, arm: Arm) -> tuple[Comparison | None, str]:
+        """Its numbers beside eager's; or None and why they cannot be told from eager's."""
         program = self.program
         eager_way = Way(autocast=arm.candidate.way.autocast, eager=True)
         with eager_way.around(self.device):
@@ -209,12 +213,33 @@ class Search:
             ours = program.outcome(arm.function)
         found = ours.compare(expected)
         if found.accepted:
-            return found
+            return found, ""
         if self._reference is None:
             self._reference = program.reference()
         with eager_way.around(self.device):
             disturbed = program.outcome(program.function, self._rounding(arm.candidate.way))
-        return ours.compare(expected, self._reference, disturbed)
+        found = ours.compare(expected, self._reference, disturbed)
+        if found.accepted:
+            return found, ""
+        with eager_way.around(self.device):
+            again, other = program.outcome(program.function), program.outcome(program.function, seed=SEEDS)
+        if not again.compare(expected, self._reference, disturbed).accepted:
+            return None, "eager's own differ from call to call"
+        if other.compare(expected, self._reference, disturbed).accepted:
+            return found, ""
+        return self._spread(arm, eager_way, found), ""
+
+    def _spread(self, arm: Arm, eager_way: Way, found: Comparison) -> Comparison:
+        """Random numbers decide the results, and may be drawn otherwise than eager's."""
+        program = self.program
+        eager, ours = [], []
+        for seed in range(SEEDS):
+            with eager_way.around(self.device):
+                eager.append(program.outcome(program.function, seed=seed).numbers())
+            with arm.entered():
+                ours.append(program.outcome(arm.function, seed=SEEDS + seed).numbers())
+        reasons = outside(ours, eager)
+        return dataclasses.replace(found, accepted=not reasons, reasons=reasons, spread=True)
 
     def _rounding(self, way: Way) -> float:
         """The share of a number by which it may be rounded where products are computed so."""

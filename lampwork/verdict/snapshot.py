@@ -1,8 +1,8 @@
 """What a call changes, put back: so that many candidates make the same call, and none is made twice for the user.
 
 Covered: parameters, buffers and gradients of the modules that ran, the state and settings of the optimizers that
-stepped, everything else that was found with a `state_dict`, tensors among the arguments, and the generators of torch,
-Python and numpy. What a program keeps elsewhere (a counter, a file) is not.
+stepped, everything else that was found with a `state_dict`, tensors among the arguments, what the program keeps in
+plain Python (`plain_state.py`), and the generators of torch, Python and numpy. Iterators and files are not.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+
+from lampwork.verdict.plain_state import PlainState
+
+#: Of tensors that a program holds outside of modules, so many are saved: a data set is more, and is not written to.
+MOST_BYTES = 2**28
 
 Undo = Callable[[], None]
 
@@ -49,6 +54,19 @@ class Snapshot:
                 self._undo.append(_tensor(holder))
         else:
             self._undo.append(_state_dict(holder))
+
+    def add_program(self, function: object) -> None:
+        """The plain state that `function` reaches, and the tensors in it, as far as these are few."""
+        found = PlainState(function)
+        self._undo += found.undo
+        for holder in found.holders:
+            self.add(holder)
+        room = MOST_BYTES
+        for each in found.tensors:
+            room -= each.numel() * each.element_size() if each.layout == torch.strided else room
+            if room < 0:
+                break
+            self.add(each)
 
     def add_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
         for each in tensors:
@@ -144,3 +162,12 @@ def _generators() -> Undo:
             numpy.random.set_state(array)
 
     return undo
+
+
+def seed_all(seed: int) -> None:
+    """The generators that a snapshot covers begin anew."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)

@@ -28,7 +28,8 @@ class Comparison:
 
     `error` is the largest absolute difference from eager, `reference_error` from the float64 reference, and
     `eager_reference_error` eager's own. `reasons` says, per output that was refused, where it is and why; `notes` what
-    differs without being wrong (strides). `scale` is the largest magnitude among eager's outputs.
+    differs without being wrong (strides). `scale` is the largest magnitude among eager's outputs. `spread`: not these
+    outputs were compared but what many random numbers make of them (`spread.py`).
     """
 
     accepted: bool
@@ -38,6 +39,7 @@ class Comparison:
     scale: float
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    spread: bool = False
 
 
 def leaves(value: object, path: str = "output", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, object]]:
@@ -92,13 +94,24 @@ def compare(ours: Any, eager: Any, reference: Any = None) -> Comparison:
     notes: list[str] = []
     for (path, our), (_, expected) in zip(our_leaves, eager_leaves):
         if not isinstance(expected, torch.Tensor) or not isinstance(our, torch.Tensor):
-            if type(our) is not type(expected) or (our != expected and our == our):
+            if not _equal(our, expected):
                 reasons.append(f"{path}: {our!r} instead of {expected!r}")
             continue
         _judge(path, our.detach(), expected.detach(), reference_leaves.get(path), worst, reasons, notes)
     return Comparison(
         not reasons, worst["error"], worst["reference"], worst["eager"], worst["scale"], tuple(reasons), tuple(notes)
     )
+
+
+def _equal(our: object, expected: object) -> bool:
+    """Of what is no tensor. A float is most often an element of a float32 tensor, and is judged as one."""
+    if type(our) is not type(expected):
+        return False
+    if isinstance(our, float | complex) and isinstance(expected, float | complex):
+        tolerance = TOLERANCE[torch.float32]
+        both = torch.tensor(our), torch.tensor(expected)
+        return torch.allclose(*both, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return bool(our == expected)
 
 
 def _outline(value: object, found: list[tuple[str, object]]) -> str:

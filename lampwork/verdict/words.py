@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lampwork.verdict.horizon import Estimate
+from lampwork.verdict.spread import SEEDS
 
 if TYPE_CHECKING:
     from lampwork.verdict.search import Tried
@@ -44,7 +45,7 @@ def sentence(verdict: Verdict) -> str:
     memory = _memory(verdict, subject)
     parts += [memory] if memory else []
     if subject.compared is not None:
-        parts.append("numbers verified")
+        parts.append("numbers inside eager's own spread" if subject.compared.spread else "numbers verified")
     return f"{parts[0]}: {', '.join(parts[1:])}."
 
 
@@ -121,12 +122,19 @@ def reasons(verdict: Verdict) -> list[str]:
             )
         if verdict.pays and ("freeze", True) in subject.candidate.way.options:
             lines.append("`freeze` takes the weights as constant: after an edit in place, call `lampwork.reset()`.")
-        if subject.compared is not None:
+        if subject.compared is not None and subject.compared.spread:
+            lines.append(
+                f"Random numbers are drawn otherwise than eager's: the results of {SEEDS} seeds were compared with "
+                f"eager's of as many, and are inside their spread."
+            )
+        elif subject.compared is not None:
             what = "Results, gradients and buffers" if unit == "call" else "The first outputs"
             lines.append(
                 f"{what} are eager's, to {subject.compared.error:.1e} "
                 f"where the largest value is {subject.compared.scale:.3g}."
             )
+        if subject.why_not_compared:
+            lines.append(f"Numbers were not compared: {subject.why_not_compared}.")
     lines += verdict.notes
     lines.append(f"This assessment took {duration(verdict.seconds)}.")
     return lines

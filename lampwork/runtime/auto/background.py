@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lampwork import _torch
+from lampwork import _torch, turns
 from lampwork.runtime.auto.worker import submit
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ class Background:
         self._asked: set[CompiledFunction] = set()
         self._given_up: set[CompiledFunction] = set()
         self._error: Exception | None = None
+        #: Whether calls are kept out while a program is captured: its state moves with every call.
+        self.in_one_piece = False
 
     @property
     def pending(self) -> bool:
@@ -55,10 +57,15 @@ class Background:
 
         return ask
 
+    def again(self, compiled: CompiledFunction) -> None:
+        """There is room again for entries of a function that was given up."""
+        self._given_up.discard(compiled)
+
     def _compile(self, compiled: CompiledFunction, args: tuple, kwargs: dict) -> None:
         try:
-            if not compiled.prepare(args, kwargs):
-                self._given_up.add(compiled)
+            with turns.captured_in_one_piece(self.in_one_piece):
+                if not compiled.prepare(args, kwargs):
+                    self._given_up.add(compiled)
         except Exception as error:  # what the user asked to be raised: it is, at the next call
             self._error = error
             self._given_up.add(compiled)

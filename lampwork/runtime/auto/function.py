@@ -2,7 +2,8 @@
 
     no entry for the call    it runs eagerly, and is compiled in the background
     an entry                 eager and compiled calls take turns (`trial.py`), each call made once
-    decided                  the faster of the two; eager without looking at guards, for some calls at a time
+    decided                  the faster of the two; what nothing compiled is chosen for runs eagerly without a look at
+                             guards, for some calls at a time
 
 Every class of calls, which is what an entry's guards tell apart, has a trial of its own. A trial is held again after
 many calls, later each time, and where a compiled call has become much slower than it was.
@@ -38,6 +39,8 @@ UNLOOKED, UNLOOKED_AT_MOST = 32, 4096
 #: Every so many compiled calls one is timed; where so many in a row took so much longer than in the trial, it is held
 #: again.
 TIMED_EVERY, SLOW_ONES, SLOWER = 64, 3, 1.5
+#: Entries that are dropped for having served no call, at most.
+DROPPED_AT_MOST = 32
 #: Calls that are compiled before a trial begins: what follows breaks is compiled in them, graphs are captured.
 WARM_UP = 4
 
@@ -69,7 +72,9 @@ class _Class:
         self.warm = 0
         self.again = self.left = AGAIN
         self.concluded: Trial | None = None
-        self.timed = TIMED_EVERY
+        #: What serves it where something compiled was chosen, and the calls until one is timed.
+        self.serve = entry.serve
+        self.untimed = 0
         self.slow = 0
 
     def try_again(self) -> None:
@@ -126,10 +131,13 @@ class AutoFunction(CompiledFunction):
 
     def _start_again(self) -> None:
         self._classes: dict[Callable, _Class] = {}
-        #: Of the classes for which something compiled was chosen: what serves them.
-        self._decided: tuple[tuple[_Class, Callable], ...] = ()
+        #: The classes for which something compiled was chosen.
+        self._decided: tuple[_Class, ...] = ()
         self._clock: Clock | None = None
-        self._unlooked, self._unlooked_next = 0, UNLOOKED
+        #: Calls that are not looked at: all calls, or those that no class of `_decided` takes.
+        self._unlooked = self._others_unlooked = 0
+        self._unlooked_next = UNLOOKED
+        self._dropped = 0
         self._busy = threading.Lock()
 
     def reset(self) -> None:
@@ -154,19 +162,23 @@ class AutoFunction(CompiledFunction):
             return self.function(*args, **kwargs)
         failure = None
         try:
-            for found, serve in self._decided:
-                if found.timed <= 0 or found.left <= 0:
-                    continue
-                result = serve(self.function, args, kwargs)
+            for found in self._decided:
+                if found.untimed > 0:
+                    result = found.serve(self.function, args, kwargs)
+                else:
+                    result = self._watched(found, args, kwargs)
                 if result is not MISS:
+                    found.untimed -= 1
                     self.counters.calls += 1
-                    found.timed -= 1
-                    found.left -= 1
                     return result
         except Rerun as stop:
             failure = stop
         if failure is not None:
             return self._failed_run(failure, args, kwargs)
+        if self._others_unlooked > 0:
+            self._others_unlooked -= 1
+            self.counters.calls += 1
+            return self.function(*args, **kwargs)
         self._jobs.raise_error()
         if is_compiling() or _torch.active_modes() or not self._busy.acquire(blocking=False):
             self.counters.calls += 1  # another thread, or a call of this function within one, is being tried
@@ -178,6 +190,27 @@ class AutoFunction(CompiledFunction):
         finally:
             self._busy.release()
         return self._run(way, None, then, args, kwargs)
+
+    def _watched(self, found: _Class, args: tuple, kwargs: dict) -> Any:
+        """The result of one call of the chosen way, timed to see whether it still is what it was; `MISS` where it does
+        not serve the call, or its trial is to be held again."""
+        decision, clock = found.trial.decision, self._clock
+        if found.left <= 0 or decision is None or clock is None:
+            self._others_unlooked = 0
+            return MISS
+        if not self._busy.acquire(blocking=False):
+            return found.serve(self.function, args, kwargs)
+        try:
+            clock.start()
+            result = found.serve(self.function, args, kwargs)
+            if result is not MISS:
+                ends = clock.until_next if _takes_gradients(result) else clock.stop
+                ends(_Watched(found, decision).took)
+                found.untimed = TIMED_EVERY
+                found.left -= TIMED_EVERY
+        finally:
+            self._busy.release()
+        return result
 
     def _run(self, way: str, timed: Timed | None, then: Callable[[], None] | None, args: tuple, kwargs: dict) -> Any:
         clock = self._clock
@@ -216,6 +249,7 @@ class AutoFunction(CompiledFunction):
         if entry is None and not self._jobs.can_wait(args, kwargs):
             return DEFAULT, None, None  # compiled first: an iterator has nothing left after the call
         if entry is None:
+            self._drop_what_never_served()
             then = self._jobs.asked(self, args, kwargs)
             if then is None and not self._jobs.pending:
                 self._leave_eager()
@@ -265,38 +299,56 @@ class AutoFunction(CompiledFunction):
 
     def _chosen(self, found: _Class) -> tuple[str, Timed | None]:
         decision = found.conclude()
-        found.left -= 1
         if found.left <= 0:
             found.try_again()
-        elif decision == EAGER:
-            if all(each.trial.decision == EAGER for each in self._classes.values()):
-                self._leave_eager()
-        else:
-            self._unlooked_next = UNLOOKED
-            found.timed = TIMED_EVERY
-            self._decided = tuple(
-                (each, each.serves[each.trial.decision])
-                for each in self._classes.values()
-                if each.trial.decision not in (None, EAGER)
-            )
-            return decision, _Watched(found, decision)
-        return EAGER, None
+            return EAGER, None
+        found.left -= 1
+        if decision == EAGER:
+            self._leave_eager()
+            return EAGER, None
+        found.serve, found.untimed = found.serves[decision], TIMED_EVERY
+        self._decided = tuple(each for each in self._classes.values() if each.trial.decision not in (None, EAGER))
+        self._unlooked_next = UNLOOKED
+        return decision, None
 
     def _forget_removed(self) -> None:
         """Classes whose entries others have replaced, as where sizes turned out to vary."""
         serves = set(self.serves)
         self._classes = {serve: each for serve, each in self._classes.items() if serve in serves}
-        self._decided = tuple(each for each in self._decided if each[0].serves[DEFAULT] in serves)
+        self._decided = tuple(each for each in self._decided if each.serves[DEFAULT] in serves)
 
     def _forget_decisions(self) -> None:
-        self._decided = tuple(each for each in self._decided if each[0].trial.decision is not None)
+        self._decided = tuple(each for each in self._decided if each.trial.decision is not None)
+
+    def _drop_what_never_served(self) -> None:
+        """Entries that have served no call were made while the program changed what it reads: a compile that gives way
+        sees many states, and no call finds all of them. The next ones are captured in one piece, and where there is no
+        room for one, these make it."""
+        never = [entry for entry in self.entries if entry.serve not in self._classes]
+        if not never or self._jobs.pending:
+            return
+        self._jobs.in_one_piece = True
+        if len(self.serves) < self.settings.options.recompile_limit or self._dropped >= DROPPED_AT_MOST:
+            return
+        self._dropped += len(never)
+        with self._lock:
+            for entry in never:
+                self._remove(entry)
+        self._jobs.again(self)
 
     def _leave_eager(self) -> None:
-        """Nothing compiled is faster: the next calls are not looked at."""
-        self._unlooked = self._unlooked_next
-        self._unlooked_next = min(2 * self._unlooked_next, UNLOOKED_AT_MOST)
+        """Nothing compiled is faster for such calls: the next of them are not looked at, unless a trial is held."""
+        if any(each.trial.decision is None for each in self._classes.values()):
+            return
+        calls = self._unlooked_next
+        self._unlooked_next = min(2 * calls, UNLOOKED_AT_MOST)
+        if self._decided:
+            self._others_unlooked = calls
+        else:
+            self._unlooked = calls
         for each in self._classes.values():
-            each.left -= self._unlooked
+            if each.trial.decision == EAGER:
+                each.left -= calls
 
 
 class Timed(Protocol):

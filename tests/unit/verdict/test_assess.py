@@ -242,3 +242,53 @@ def test_the_reference_of_a_module_is_in_float64():
     found = program.reference().left
     assert {value.dtype for name, value in found.items() if "gradient" in str(name)} == {torch.float64}
     assert next(program.module.parameters()).dtype == torch.float32
+
+
+def test_a_program_that_goes_through_its_batches():
+    model = Net().eval()
+    batches = [torch.randn(size, 8) for size in (4, 4, 4, 2)]
+    place = 0
+
+    def step():
+        nonlocal place
+        place += 1
+        return model(batches[place % 4]), float(batches[place % 4].sum())
+
+    with torch.no_grad():
+        verdict = lampwork.assess(step, calls=100, seconds=2)
+    assert place == 0, "as it was"
+    assert verdict.found.tried and not any(each.failure for each in verdict.found.tried), verdict.found.tried
+    assert all(each.compared.accepted for each in verdict.found.tried)
+
+
+def test_numbers_of_a_program_that_does_not_repeat_are_not_compared():
+    batches = iter([torch.randn(4, 8) for _ in range(5000)])
+    model = Net().eval()
+
+    def step():
+        return model(next(batches))
+
+    with torch.no_grad():
+        verdict = lampwork.assess(step, calls=100, seconds=1)
+    assert not any(each.failure for each in verdict.found.tried), verdict.found.tried
+    assert all(each.why_not_compared == "eager's own differ from call to call" for each in verdict.found.tried)
+    assert "verified" not in verdict.sentence
+
+
+def test_random_numbers_that_are_drawn_otherwise(monkeypatch):
+    """As GPUs do: a compiled call begins with other random numbers than eager's."""
+    model = torch.nn.Sequential(Block(), torch.nn.Dropout(0.3)).train()
+    x = torch.randn(16, 8)
+    run = Program.run
+
+    def shifted(program, function):
+        if function is not program.function:
+            torch.rand(17)
+        return run(program, function)
+
+    monkeypatch.setattr(Program, "run", shifted)
+    with torch.no_grad():
+        verdict = lampwork.assess(lambda: model(x), calls=100, seconds=1)
+    tried = verdict.found.tried
+    assert tried and not any(each.failure for each in tried), tried
+    assert any(each.compared.spread for each in tried) and all(each.compared.accepted for each in tried)

@@ -96,3 +96,49 @@ def test_stretched_tensors_are_left_as_they_are():
     snapshot = Snapshot()
     snapshot.add(torch.ones(1, 3).expand(4, 3))
     snapshot.restore()
+
+
+SEEN: list[int] = []
+TOTAL = 0
+
+
+class Feed:
+    """A program's own object."""
+
+    def __init__(self, batches):
+        self.batches, self.place, self.numbers = batches, 0, random.Random(3)
+
+    def take(self):
+        self.place = (self.place + 1) % len(self.batches)
+        SEEN.append(self.place)
+        return self.batches[self.place] * self.numbers.random()
+
+
+def test_what_a_function_keeps_in_plain_python_is_undone():
+    feed = Feed([torch.full((2,), float(each)) for each in range(5)])
+    generator = torch.Generator().manual_seed(1)
+    total, log, scale = 0, {"lines": []}, torch.ones(())
+
+    def helper():
+        nonlocal total
+        total += 1
+        log["lines"].append(total)
+        log["last"] = total
+        scale.mul_(2)
+        return torch.rand(2, generator=generator)
+
+    def program():
+        global TOTAL
+        TOTAL += 1
+        return feed.take() + helper() * scale
+
+    snapshot = Snapshot()
+    snapshot.add_program(program)
+    lines = log["lines"]
+    results = []
+    for _ in range(3):
+        results.append(program())
+        snapshot.restore()
+        assert (feed.place, total, log, SEEN, TOTAL, float(scale)) == (0, 0, {"lines": []}, [], 0, 1.0)
+        assert log["lines"] is lines
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])

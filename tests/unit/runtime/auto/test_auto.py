@@ -403,3 +403,49 @@ def test_a_trial_is_held_again_when_its_cost_has_come_back():
         call = level.trial.next()
         call.took({"eager": 1.0, "default": 1.1}[call.way] * 1e-3)
     assert level.conclude() == "eager" and level.left >= function.AGAIN
+
+
+def ragged(lengths, width=64):
+    """A program that changes with each call what it reads: it takes its batches from a list in turn."""
+    model = nn.Sequential(*[each for _ in range(6) for each in (nn.Linear(width, width), nn.GELU())]).eval()
+    batches = [torch.randn(length, width) for length in lengths]
+    calls = 0
+
+    def step():
+        nonlocal calls
+        calls += 1
+        with torch.no_grad():
+            return model(batches[calls % len(batches)])
+
+    return step, lambda: model(batches[calls % len(batches)])
+
+
+def test_what_changes_with_each_call_is_captured_in_one_piece(monkeypatch):
+    step, expected = ragged((8, 8, 8, 5))
+    compiled = lampwork.compile(step, mode="auto", options={"cache": False})
+    decided = until_decided(compiled, compiled)
+    end = time.monotonic() + 60
+    while len(decided) < 4 and time.monotonic() < end:
+        decided = until_decided(compiled, compiled)
+    assert len(decided) == 4, "each remainder is a class"
+    for _ in range(100):
+        result = compiled()
+        assert torch.allclose(result, expected())
+
+
+def test_calls_that_nothing_serves_hold_up_no_trial(held, monkeypatch):
+    monkeypatch.setattr(function, "Clock", Scripted)
+    Scripted.times = {"eager": 2.0, "default": 1.0}
+    compiled = lampwork.compile(scaled, mode="auto", dynamic=False, options={"recompile_limit": 1})
+    known, other = torch.randn(4), torch.randn(5)
+    compiled(known)
+    run_all(held)
+    for _ in range(60):
+        compiled(known), compiled(other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LampworkWarning)
+            run_all(held)
+    (choice,) = lampwork.stats(compiled)["choices"]
+    assert choice.way == "default"
+    assert compiled_of(compiled)._others_unlooked > 0, "the others cost eager's time"
+    assert torch.equal(compiled(known), scaled(known)) and torch.equal(compiled(other), scaled(other))
