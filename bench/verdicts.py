@@ -5,10 +5,13 @@
 
 The truth is exhaustive: every candidate is run in fresh processes with empty caches, by the code that a verdict would
 tell the user to write, its start included; what so many calls take is the sum of its first ones and the mean of the
-later ones. Told are: how often the sign is right (does compiling pay for so many calls?), how far break-even is off,
-and how much longer the chosen way takes than the best (regret). Where the choice takes at most `LEVEL` longer than the
-best, the sign is neither right nor wrong, and counts as right; how many are so is told. `--json` keeps what was
-measured, and goes on from there.
+later ones. All processes keep the memory that they have used: glibc gives it back in some states of a process and not
+in others, by which eager's time may double.
+
+Told are: how often the sign is right (does compiling pay for so many calls?), how far break-even is off, and how much
+longer the chosen way takes than the best (regret). Where the choice takes at most `LEVEL` longer than the best, the
+sign is neither right nor wrong, and counts as right; how many are so is told. `--json` keeps what was measured, and
+goes on from there.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.verdict_workloads import BY_WORKLOAD, WORKLOADS
+from lampwork.verdict.assess import KEEP_MEMORY
 
 HORIZONS = (1, 10, 100, 1000, 10_000, 100_000)
 #: What a verdict itself takes for level.
@@ -108,6 +112,7 @@ def process(order: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lampwork-verdicts-") as folder:
         environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode beside it
+        environment.setdefault("GLIBC_TUNABLES", KEEP_MEMORY.partition("=")[2])
         if order["task"] == "run":
             environment["LAMPWORK_CACHE_DIR"] = folder
         command = [sys.executable, "-m", "bench.verdict_process", json.dumps(order)]

@@ -14,7 +14,7 @@ import torch
 from lampwork.errors import OptionError
 from lampwork.verdict.candidate import Allowed
 from lampwork.verdict.program import Program
-from lampwork.verdict.search import Say, Search
+from lampwork.verdict.search import Found, Say, Search
 from lampwork.verdict.starting import starting
 from lampwork.verdict.verdict import Verdict, judge
 
@@ -51,8 +51,13 @@ def assess_call(
     variable, holder = program.variables
     return judge(
         found, calls, name=program.name, variables=(variable,), holder=holder, unit="call", task=program.task,
-        price=price, restarts=restarts, seconds=time.perf_counter() - began, notes=notes,
+        price=price, restarts=restarts, seconds=time.perf_counter() - began, notes=(*notes, *fresh_memory(found)),
     )  # fmt: skip
+
+
+#: What a call takes from the system that is worth a word.
+FRESH_MIB = 1.0
+KEEP_MEMORY = "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=1000000000"
 
 
 def _check(calls: int | None, restarts: int, seconds: float, price: float | None) -> None:
@@ -73,6 +78,18 @@ def busy() -> tuple[str, ...]:
     if load < 1.5 * processors:
         return ()
     return (f"The machine is busy: {load:.0f} programs wanted its {processors} processors. Times hold for that.",)
+
+
+def fresh_memory(found: Found) -> tuple[str, ...]:
+    """A note where eager's time hangs on whether the C library keeps memory: it gives large blocks back to the system
+    in some states of a process and keeps them in others (mallopt(3), M_TRIM_THRESHOLD), and fresh pages cost time."""
+    eager = found.eager.fresh_mib
+    if eager < FRESH_MIB:
+        return ()
+    return (
+        f"Eager takes {eager:.0f} MiB from the system anew in each call. Where the process keeps its memory, it may be "
+        f"much faster: start with {KEEP_MEMORY} and ask again.",
+    )
 
 
 @contextmanager

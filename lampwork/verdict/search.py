@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,7 @@ class Tried:
     first       seconds of its very first call
     compared    its results, gradients and state against eager's; None where that cannot be, and `why_not_compared`
     peak_mib    the highest memory within a call; None where it is not known
+    fresh_mib   memory that a call asks the system for, page by page: it was given back after the call before
     breaks, fallbacks   how many places divide a call, and how many run eagerly
     failure     why it is out of question; empty where it is not
     """
@@ -64,6 +66,7 @@ class Tried:
     compared: Comparison | None = None
     why_not_compared: str = ""
     peak_mib: float | None = None
+    fresh_mib: float = 0.0
     breaks: int = 0
     fallbacks: int = 0
     failure: str = ""
@@ -287,14 +290,18 @@ class Search:
         turn = sum(each.rough for each in arms.values()) * calls
         seconds = max(min(10.0, self.deadline - time.perf_counter()), 2.0, 12 * turn)
         samples: dict[str, list[float]] = {name: [] for name in arms}
+        pages = dict.fromkeys(arms, 0)
         with without_collections():
             for number, order in enumerate(rounds(list(arms), seconds, 12, 400)):
                 self.say(f"measuring {len(arms)} candidates in turns, round {number + 1}")
                 for name in order:
+                    before = page_faults()
                     samples[name].append(self._sample(arms[name], calls))
+                    pages[name] += page_faults() - before
         for name, each in arms.items():
             costs = () if name == "eager" else (each.start + self.restarts * each.warm,)
             each.measured = Measured(tuple(samples[name]), costs)
+            each.fresh_mib = pages[name] / (calls * len(samples[name])) * resource.getpagesize() / 2**20
 
     def _sample(self, tried: Tried, calls: int) -> float:
         arm = tried.arm
@@ -307,6 +314,11 @@ class Search:
                 call()
             self._synchronize()
             return (time.perf_counter() - started) / calls
+
+
+def page_faults() -> int:
+    """Pages that the system has given to this process so far, all of its threads together."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _cost(times: Sequence[float]) -> float:

@@ -292,3 +292,14 @@ def test_random_numbers_that_are_drawn_otherwise(monkeypatch):
     tried = verdict.found.tried
     assert tried and not any(each.failure for each in tried), tried
     assert any(each.compared.spread for each in tried) and all(each.compared.accepted for each in tried)
+
+
+def test_memory_that_each_call_takes_anew_is_spoken_of():
+    found = search.Found(search.Tried(search.EAGER, fresh_mib=24.0), [], [], 1.0)
+    (note,) = assess_module.fresh_memory(found)
+    assert "24 MiB" in note and "GLIBC_TUNABLES=" in note
+    assert assess_module.fresh_memory(search.Found(search.Tried(search.EAGER), [], [], 1.0)) == ()
+    before = search.page_faults()
+    memory = bytearray(64 << 20)
+    memory[::4096] = b"x" * len(memory[::4096])
+    assert search.page_faults() > before
