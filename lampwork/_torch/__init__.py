@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from lampwork._torch.library import (
+    GIVEN_NUMBERS,
     bernoulli_of,
     cpu_random_state_bytes,
     direct_call,
@@ -156,6 +157,7 @@ if TYPE_CHECKING:
         getitem,
         tensor_constant,
     )
+    from lampwork._torch.given_numbers import given_numbers, replaced, takes_numbers, with_numbers
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
@@ -241,6 +243,7 @@ _LATER = (
     "vendor",
     "cuda",
     "draws",
+    "given_numbers",
     "recurrent",
 )
 

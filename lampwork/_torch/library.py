@@ -31,12 +31,20 @@ def overload(name: str) -> Any:
         from lampwork._torch.draws import drawing
 
         return drawing(overload(f"aten::{rest}"))
+    elif namespace == GIVEN_NUMBERS:
+        from lampwork._torch.given_numbers import operator_given_numbers
+
+        return operator_given_numbers(name)
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
 
 
 def direct_call(name: str) -> Callable:
     """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
     found = overload(name)
+    if found.namespace == GIVEN_NUMBERS:
+        from lampwork._torch.given_numbers import calling, given_numbers
+
+        return calling(*given_numbers(found))
     return getattr(found, "_op", found)
 
 
@@ -52,7 +60,7 @@ def draws_random_numbers(name: str) -> bool:
 
 
 #: Namespaces of operators that come with releases which every stored entry is made for.
-_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_drawing"})
+_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_drawing", "lampwork_given_numbers"})
 
 
 def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:
@@ -189,6 +197,7 @@ _PURE = "lampwork_pure"
 #: The operator of a library that an operator of `_PURE` is the functional form of, by name.
 _pure_forms: dict[str, str] = {}
 DRAWING = "lampwork_drawing"
+GIVEN_NUMBERS = "lampwork_given_numbers"
 
 
 @once

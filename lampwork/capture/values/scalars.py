@@ -98,6 +98,9 @@ class ScalarFamily(StandInFamily):
 
     def _unbacked(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is Fake or type(right) is Fake:
+            tensor, number = (left, right) if type(left) is Fake else (right, left)
+            if self.world.recorder.exact and tensor.is_cuda and not number.is_either and number.kind is float:
+                return op(self.symbolic(left), self.symbolic(right))  # of which kernels there differ
             return compute_with_tensor(op if op in PLAIN else None, left, right)
         if self._meets_array(left, right):
             return HANDS_ON
