@@ -129,6 +129,10 @@ class ScalarFamily(StandInFamily):
     def _power(self, left: Any, right: Any) -> Any:
         """`left ** right`, one of which is a tensor. PyTorch takes numbers or tensors as exponents and bases."""
         beside = left if type(left) is Fake else right
+        if self.world.recorder.exact and not has_zero(beside.size()):  # kernels for two tensors round otherwise
+            if beside is right and right.requires_grad and torch.is_grad_enabled():
+                return left.take() ** right  # the derivative takes its logarithm
+            return self.symbolic(left) ** self.symbolic(right)
         if beside is left:
             exponent = self._exponent(left, right)
             if type(exponent) is float:
