@@ -305,6 +305,11 @@ class Recorder(Recording):
         if isinstance(first, Fake) and first.constant is not None and op.base == "_local_scalar_dense":
             if _torch.storage_key(first) not in self.written:
                 return first.constant.item()
+        if isinstance(first, Fake) and op.base == "_local_scalar_dense" and first.numel() == 1:
+            known = self.constants.exact_value(first.node)
+            if known is not None:
+                with self._paused():
+                    return known.item()
         return self.contents.call(op, args, kwargs)
 
 
