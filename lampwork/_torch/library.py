@@ -151,6 +151,20 @@ def if_given() -> OpOverload:
     return overload("lampwork::if_given")
 
 
+def cudnn_batch_norm() -> OpOverload:
+    """Our operator for the batch norm of cuDNN in training that writes to nothing: its results, among them what it
+    reserves for the backward pass, then the new running statistics."""
+    return overload("lampwork::cudnn_batch_norm")
+
+
+def _cudnn_batch_norm(
+    input: Any, weight: Any, bias: Any, running_mean: torch.Tensor, running_var: torch.Tensor, factor: float, eps: float
+) -> tuple[torch.Tensor, ...]:
+    mean, variance = running_mean.clone(), running_var.clone()
+    given = input, weight, bias, mean, variance, True, factor, eps
+    return (*torch.ops.aten.cudnn_batch_norm.default(*given), mean, variance)
+
+
 def bernoulli_of() -> OpOverload:
     """Our operator that draws a fresh tensor as `bernoulli_(p)` of ATen does, `p` being in a tensor on the CPU: so a
     graph serves every `p`."""
@@ -181,6 +195,11 @@ def _define_operators() -> Any:
     library.define("bernoulli_of(Tensor p, SymInt[] size, SymInt[] stride, ScalarType dtype) -> Tensor", tags=tag)
     library.impl("bernoulli_of", _bernoulli_of, key)
     library.impl("if_given", lambda x, given: torch.where(given, x, torch.zeros_like(x)), key)
+    library.define(
+        "cudnn_batch_norm(Tensor input, Tensor weight, Tensor? bias, Tensor running_mean, Tensor running_var, "
+        "float exponential_average_factor, float epsilon) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    )
+    library.impl("cudnn_batch_norm", _cudnn_batch_norm, "CompositeImplicitAutograd")
     library.define(recurrent.FORWARD)
     library.impl("recurrent_layer", recurrent.recurrent_layer, "CompositeImplicitAutograd")
     library.define(recurrent.BACKWARD)

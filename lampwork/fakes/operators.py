@@ -45,7 +45,9 @@ SHAPE_FROM_SHAPES = frozenset({
 
 
 #: Ours, written in terms of others, which a graph holds as they are and without which it is the same.
-WHOLE = frozenset({"lampwork::recurrent_layer", "lampwork::recurrent_layer_backward"})
+WHOLE = frozenset({
+    "lampwork::recurrent_layer", "lampwork::recurrent_layer_backward", "lampwork::cudnn_batch_norm",
+})  # fmt: skip
 #: Ours that can be called anew to see how eager lays out what is made of their results.
 REPEATABLE = WHOLE | {"lampwork::bernoulli_of"}
 
