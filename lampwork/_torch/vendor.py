@@ -92,4 +92,4 @@ def cudnn_batch_norm_reserve_bytes(shape: tuple[int, ...], strides: tuple[int, .
     if not torch.cuda.is_available():
         return 0
     x = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-    return torch._C._get_cudnn_batch_norm_reserve_space_size(x, True)  # type: ignore[attr-defined]
+    return torch._C._get_cudnn_batch_norm_reserve_space_size(x, True)

@@ -79,7 +79,9 @@ def pair(**options):
     models = []
     for _ in range(2):
         torch.manual_seed(0)
-        models.append(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1), Norm(5, **options), torch.nn.ReLU(), Norm(5, **options)))
+        models.append(
+            torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1), Norm(5, **options), torch.nn.ReLU(), Norm(5, **options))
+        )
     return models
 
 

@@ -126,7 +126,11 @@ def test_steps_on_lists_of_tensors(as_on_a_gpu, monkeypatch):
     def on_each(recorder, op, args, kwargs):
         if all(each.numel() == 1 for each in lists.tensors_in(args)):
             return plain(recorder, op, args, kwargs)
-        return lists._with_numbers(recorder, op, args, kwargs) if lists.mentions_numbers((args, kwargs)) else NotImplemented
+        return (
+            lists._with_numbers(recorder, op, args, kwargs)
+            if lists.mentions_numbers((args, kwargs))
+            else NotImplemented
+        )
 
     plain = lists.on_each
     monkeypatch.setattr(lists, "on_each", on_each)
@@ -148,7 +152,10 @@ def test_on_a_gpu_the_number_stays_on_the_host():
         lowered = lower(prepare(capture(optimizer.step, (), {}, settings), settings), settings)
     assert lowered.device == "cuda:0"
     calls = [each for each in lowered.items if isinstance(each, Extern) and "given_numbers" in each.op]
-    assert {each.op.partition("_")[2].partition("::")[2] for each in calls} >= {"with8_addcdiv.default", "with2_div.Tensor"}
+    assert {each.op.partition("_")[2].partition("::")[2] for each in calls} >= {
+        "with8_addcdiv.default",
+        "with2_div.Tensor",
+    }
     for each in calls:
         numbers = [ref for ref in (*each.args, *dict(each.kwargs).values()) if getattr(ref, "shape", None) == ()]
         assert numbers and all(lowered.buffers[ref.buffer].device == "cpu" for ref in numbers)

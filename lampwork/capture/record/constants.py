@@ -1,7 +1,6 @@
 """What a program computes from constants alone, computed while it is recorded.
 
-    positions = arange(8)[None]                              no input of the graph takes part:
-    packed = ((positions.diff() != 1).cumsum(-1) == 0)       `bool(packed.all())` is True
+%r = arange(8);  %d = diff(%r);  %e = ne(%d, 1)         no input of the graph takes part: `bool(%e.any())` is False
 """
 
 from __future__ import annotations
