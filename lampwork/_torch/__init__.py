@@ -158,7 +158,13 @@ if TYPE_CHECKING:
         getitem,
         tensor_constant,
     )
-    from lampwork._torch.given_numbers import given_numbers, replaced, takes_numbers, with_numbers
+    from lampwork._torch.given_numbers import (
+        numbers_given,
+        replaced,
+        some_numbers,
+        takes_numbers,
+        with_numbers,
+    )
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,

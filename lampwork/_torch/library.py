@@ -42,9 +42,9 @@ def direct_call(name: str) -> Callable:
     """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
     found = overload(name)
     if found.namespace == GIVEN_NUMBERS:
-        from lampwork._torch.given_numbers import calling, given_numbers
+        from lampwork._torch.given_numbers import calling, numbers_given
 
-        return calling(*given_numbers(found))
+        return calling(*numbers_given(found))
     return getattr(found, "_op", found)
 
 

@@ -124,19 +124,11 @@ def infer(op: object, args: tuple, kwargs: dict) -> Any:
     meta kernel. The kernel itself has the last word on small calls.
     """
     if op.namespace == _torch.GIVEN_NUMBERS:  # type: ignore[attr-defined]
-        return infer(*_with_some_numbers(op, args, kwargs))
+        return infer(*_torch.some_numbers(op, args, kwargs))
     refuse_several_devices(op, args, kwargs)
     if _STRICT_RULES:
         return _infer(op, args, kwargs)
     return checked(op, args, kwargs, lambda: _infer(op, args, kwargs))
-
-
-def _with_some_numbers(op: Any, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
-    """The call that an operator makes with numbers which nobody knows yet, with some that no kernel is a special one
-    for: what it returns does not depend on them."""
-    called, places = _torch.given_numbers(op)
-    some = lambda value: [1.5] * len(value) if isinstance(value, (list, tuple)) else 1.5
-    return called, *_torch.replaced(called, places, args, kwargs, some)
 
 
 def _infer(op: Any, args: tuple, kwargs: dict) -> Any:
