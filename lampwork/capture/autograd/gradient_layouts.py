@@ -110,7 +110,8 @@ def _run(call: Call, values: list[Any], sizes: Mapping[str, int]) -> Any:
         return args[0][call.item]
     op, kwargs = _torch.overload(call.op), {key: _load(each, values, sizes) for key, each in call.kwargs}
     if op.namespace == _torch.GIVEN_NUMBERS:
-        op, args, kwargs = _torch.some_numbers(op, tuple(args), kwargs)
+        op, given, kwargs = _torch.some_numbers(op, tuple(args), kwargs)
+        return op(*given, **kwargs)
     return op(*args, **kwargs)
 
 
