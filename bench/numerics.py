@@ -7,9 +7,10 @@
 Models are those of the zoo. `model` compiles the module, `step` the whole training step: forward, loss, backward,
 clipped gradients, AdamW. A line for each model and way:
 
-    bits        steps whose digest is eager's, of `--steps`: outputs, loss, gradients, weights, buffers, optimizer
-    states.
-                "all", or the first step that differs and what differs in it
+    bits        steps whose digest is eager's, of `--steps`: all of them, or how many, and what comes
+                first in the next one of what differs: outputs, loss, buffers, gradients, weights, optimizer states.
+                "eager differs from itself" where two eager copies do, too: some kernels of GPUs add in whatever
+                order they come to it
     eager       milliseconds of one step, the median; in turns with the other two
     default     how many times faster the program that `lampwork.compile` makes by default is
     exact       the same with `numerics="eager"`
@@ -87,7 +88,8 @@ class Run:
         return self.loss
 
     def digests(self) -> Digests:
-        """What the last step left, by what it is and name, as digests of bits."""
+        """What the last step left, by what it is and name, as digests of bits, in the order in which a step comes to
+        it."""
         return {name: digest(value) for name, value in self._tensors()}
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -96,15 +98,19 @@ class Run:
                 yield path, leaf
         assert self.loss is not None
         yield "loss", self.loss
-        for name, parameter in self.module.named_parameters():
-            yield f"weight {name}", parameter
+        for name, buffer in self.module.named_buffers():
+            yield f"buffer {name}", buffer
+        # What follows first from what differs: gradients of the last layers are computed first.
+        parameters = list(self.module.named_parameters())
+        for name, parameter in reversed(parameters):
             if parameter.grad is not None:
                 yield f"gradient {name}", parameter.grad
+        for name, parameter in parameters:
+            yield f"weight {name}", parameter
+        for name, parameter in parameters:
             for key, value in self.optimizer.state[parameter].items():
                 if isinstance(value, torch.Tensor):
                     yield f"{key} {name}", value
-        for name, buffer in self.module.named_buffers():
-            yield f"buffer {name}", buffer
 
 
 def _step(
@@ -137,17 +143,32 @@ def digest(tensor: torch.Tensor) -> str:
 
 
 def equal_steps(eager: Run, exact: Run, steps: int) -> tuple[int, list[str]]:
-    """How many steps leave the same bits, and what differs in the first one that does not."""
+    """How many steps leave the same bits, and what differs in the first one that does not, in the order of a step."""
     for number in range(steps):
         # Random operators draw the same numbers.
-        state = torch.get_rng_state()
+        state = _random_state()
         eager()
-        torch.set_rng_state(state)
+        _set_random_state(state)
         exact()
         left, right = eager.digests(), exact.digests()
         if left != right:
-            return number, sorted(name for name in {*left, *right} if left.get(name) != right.get(name))
+            return number, [name for name in {**left, **right} if left.get(name) != right.get(name)]
     return steps, []
+
+
+def own_steps(workload: training.Workload, steps: int, **settings: Any) -> tuple[int, list[str]]:
+    """The same of two eager copies: what differs there, no compiler can promise."""
+    return equal_steps(Run(workload, None, "model", **settings), Run(workload, None, "model", **settings), steps)
+
+
+def _random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+
+def _set_random_state(state: tuple[torch.Tensor, list[torch.Tensor]]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])
 
 
 def step_times(runs: dict[str, Run], device: str, seconds: float) -> dict[str, list[float]]:
@@ -178,6 +199,8 @@ def measure(name: str, way: str, options: argparse.Namespace) -> dict[str, Any]:
         "steps": options.steps,
         "equal": equal,
         "differing": differing[:8],
+        # How many steps eager has its own bits: asked where something differs.
+        "own": own_steps(workload, options.steps, **settings)[0] if equal < options.steps else options.steps,
         "breaks": [each.reason for each in stats["breaks"]],
         "fallbacks": [each.reason for each in stats["fallbacks"]],
         "launches": stats["launches"],
@@ -206,6 +229,8 @@ def table_of(record: Record, names: list[str], ways: list[str]) -> Table:
             if not found:
                 continue
             bits = "all" if found["equal"] == found["steps"] else f"{found['equal']}, then {found['differing'][0]}"
+            if found["own"] < found["steps"]:
+                bits += f"; eager differs from itself after {found['own']}"
             cells = [name, way, bits, str(found["launches"]), str(found["calls"])]
             times = found.get("ms")
             if times:

@@ -13,8 +13,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from lampwork._torch.library import (
+    GIVEN_NUMBERS,
     bernoulli_of,
     cpu_random_state_bytes,
+    cudnn_batch_norm,
     direct_call,
     draws_random_numbers,
     fake_kernel,
@@ -156,6 +158,13 @@ if TYPE_CHECKING:
         getitem,
         tensor_constant,
     )
+    from lampwork._torch.given_numbers import (
+        numbers_given,
+        replaced,
+        some_numbers,
+        takes_numbers,
+        with_numbers,
+    )
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
@@ -224,6 +233,7 @@ if TYPE_CHECKING:
         convolution_is_channels_last,
         convolution_path,
         convolution_writes_bias_first,
+        cudnn_batch_norm_reserve_bytes,
         has_vendor_products,
         vendor_multiplies_bfloat16,
         vendor_supports_bfloat16,
@@ -241,6 +251,7 @@ _LATER = (
     "vendor",
     "cuda",
     "draws",
+    "given_numbers",
     "recurrent",
 )
 

@@ -31,12 +31,20 @@ def overload(name: str) -> Any:
         from lampwork._torch.draws import drawing
 
         return drawing(overload(f"aten::{rest}"))
+    elif namespace == GIVEN_NUMBERS:
+        from lampwork._torch.given_numbers import operator_given_numbers
+
+        return operator_given_numbers(name)
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
 
 
 def direct_call(name: str) -> Callable:
     """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
     found = overload(name)
+    if found.namespace == GIVEN_NUMBERS:
+        from lampwork._torch.given_numbers import calling, numbers_given
+
+        return calling(*numbers_given(found))
     return getattr(found, "_op", found)
 
 
@@ -52,7 +60,7 @@ def draws_random_numbers(name: str) -> bool:
 
 
 #: Namespaces of operators that come with releases which every stored entry is made for.
-_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_drawing"})
+_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_drawing", "lampwork_given_numbers"})
 
 
 def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:
@@ -143,6 +151,20 @@ def if_given() -> OpOverload:
     return overload("lampwork::if_given")
 
 
+def cudnn_batch_norm() -> OpOverload:
+    """Our operator for the batch norm of cuDNN in training that writes to nothing: its results, among them what it
+    reserves for the backward pass, then the new running statistics."""
+    return overload("lampwork::cudnn_batch_norm")
+
+
+def _cudnn_batch_norm(
+    input: Any, weight: Any, bias: Any, running_mean: torch.Tensor, running_var: torch.Tensor, factor: float, eps: float
+) -> tuple[torch.Tensor, ...]:
+    mean, variance = running_mean.clone(), running_var.clone()
+    given = input, weight, bias, mean, variance, True, factor, eps
+    return (*torch.ops.aten.cudnn_batch_norm.default(*given), mean, variance)
+
+
 def bernoulli_of() -> OpOverload:
     """Our operator that draws a fresh tensor as `bernoulli_(p)` of ATen does, `p` being in a tensor on the CPU: so a
     graph serves every `p`."""
@@ -173,6 +195,11 @@ def _define_operators() -> Any:
     library.define("bernoulli_of(Tensor p, SymInt[] size, SymInt[] stride, ScalarType dtype) -> Tensor", tags=tag)
     library.impl("bernoulli_of", _bernoulli_of, key)
     library.impl("if_given", lambda x, given: torch.where(given, x, torch.zeros_like(x)), key)
+    library.define(
+        "cudnn_batch_norm(Tensor input, Tensor weight, Tensor? bias, Tensor running_mean, Tensor running_var, "
+        "float exponential_average_factor, float epsilon) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    )
+    library.impl("cudnn_batch_norm", _cudnn_batch_norm, "CompositeImplicitAutograd")
     library.define(recurrent.FORWARD)
     library.impl("recurrent_layer", recurrent.recurrent_layer, "CompositeImplicitAutograd")
     library.define(recurrent.BACKWARD)
@@ -189,6 +216,7 @@ _PURE = "lampwork_pure"
 #: The operator of a library that an operator of `_PURE` is the functional form of, by name.
 _pure_forms: dict[str, str] = {}
 DRAWING = "lampwork_drawing"
+GIVEN_NUMBERS = "lampwork_given_numbers"
 
 
 @once

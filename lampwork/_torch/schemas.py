@@ -10,7 +10,8 @@ import torch
 from torch._ops import OpOverload
 
 from lampwork._torch.draws import drawn_by
-from lampwork._torch.library import DRAWING
+from lampwork._torch.given_numbers import numbers_given, with_numbers
+from lampwork._torch.library import DRAWING, GIVEN_NUMBERS, overload
 from lampwork._torch.modes import kernels_only
 from lampwork._torch.out_memory import keeps_given_memory
 
@@ -75,6 +76,10 @@ def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
     """
     if op.namespace == DRAWING:
         return drawn_by(op)
+    if op.namespace == GIVEN_NUMBERS:
+        called, places = numbers_given(op)
+        found = out_variant(called, device)
+        return None if found is None else operator_name(with_numbers(overload(found), places))
     if device == "CUDA" and op._schema.name.startswith("aten::_fft_"):
         return None  # it multiplies by 1 there, as complex numbers: infinities and NaN come out as others
     return out_overload(op, device) if keeps_given_memory(op) else None

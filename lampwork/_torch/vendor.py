@@ -84,3 +84,12 @@ def convolution_is_channels_last(x: torch.Tensor, weight: torch.Tensor, bias: An
     with kernels_only():
         chosen = torch._C._conv_determine_backend_memory_format(x, weight, backend)
     return chosen in (torch.channels_last, torch.channels_last_3d)
+
+
+def cudnn_batch_norm_reserve_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> int:
+    """How much cuDNN's batch norm keeps in training for its backward pass, on the current device
+    (`torch._C._get_cudnn_batch_norm_reserve_space_size`, which reads no memory); 0 in a process without CUDA."""
+    if not torch.cuda.is_available():
+        return 0
+    x = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    return torch._C._get_cudnn_batch_norm_reserve_space_size(x, True)

@@ -184,7 +184,7 @@ _IEEE = _joined(
         "ge.Scalar",
         NATIVE, condition=_alike,
     ),
-    _rows("logical_not logical_and logical_or logical_xor isnan isinf isfinite isposinf isneginf signbit", NATIVE),
+    _rows("logical_not logical_and logical_or logical_xor isnan isinf isfinite isposinf isneginf", NATIVE),
     _rows("bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
           "bitwise_xor.Scalar bitwise_not any any.dim any.dims all all.dim all.dims", WHOLE),
     _rows("add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", NATIVE, condition=_plain_sum),
@@ -199,6 +199,7 @@ _IEEE = _joined(
 CPU: Table = _joined(
     _MOVES,
     _IEEE,
+    _rows("signbit", NATIVE),
     _rows("add.Tensor add.Scalar sub.Tensor sub.Scalar", SINGLE_AND_DOUBLE, contracted=True, condition=_scaled_sum),
     _rows("div.Tensor div.Scalar true_divide.Tensor", FLOATING | BOOL, condition=_alike),
     _rows("reciprocal sgn sign minimum maximum copysign.Tensor copysign.Scalar heaviside nan_to_num", FLOATING),
@@ -212,9 +213,10 @@ CPU: Table = _joined(
 )  # fmt: skip
 
 #: Rows whose kernels in CUDA are single operations of IEEE-754 on an element. A quotient by a number is none (eager
-#: multiplies by its inverse), nor is what nvcc may contract. Written without a GPU at hand: `tests/gpu/test_exact.py`
-#: tries them on one.
+#: multiplies by its inverse), nor is what nvcc may contract, nor the sign of a NaN in half precision, which eager's
+#: conversion to single precision loses. `tests/gpu/test_exact.py` tries them on a GPU.
 CUDA: Table = _joined(
     _MOVES,
     _IEEE,
+    _rows("signbit", NATIVE - {"float16"}),
 )

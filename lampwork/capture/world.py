@@ -98,9 +98,6 @@ class TorchWorld(Dispatcher):
 
         # What the program has done.
 
-        #: Whether it asked if it is being compiled, and was told so.
-        self.told_compiling = False
-
         #: Digests of all functions whose bytecode was interpreted.
         self.code_digests: dict[str, str] = {}
         #: Functions made by `torch.compile`, by the code of what they were made of.

@@ -45,7 +45,9 @@ SHAPE_FROM_SHAPES = frozenset({
 
 
 #: Ours, written in terms of others, which a graph holds as they are and without which it is the same.
-WHOLE = frozenset({"lampwork::recurrent_layer", "lampwork::recurrent_layer_backward"})
+WHOLE = frozenset({
+    "lampwork::recurrent_layer", "lampwork::recurrent_layer_backward", "lampwork::cudnn_batch_norm",
+})  # fmt: skip
 #: Ours that can be called anew to see how eager lays out what is made of their results.
 REPEATABLE = WHOLE | {"lampwork::bernoulli_of"}
 
@@ -84,7 +86,7 @@ class Operator:
         self.is_random = torch.Tag.nondeterministic_seeded in overload.tags
         #: Whether a call matters though nobody reads its result: libraries that are not ATen's may do anything.
         self.has_effect = name not in WHOLE and (
-            not schema.returns or overload.namespace not in ("aten", "prims", "mkldnn")
+            not schema.returns or overload.namespace not in ("aten", "prims", "mkldnn", _torch.GIVEN_NUMBERS)
         )
         self.view = METADATA_ONLY.get(name)
         self.returns_written = [
@@ -117,7 +119,8 @@ class Operator:
             return "lift"
         if schema.name.startswith("prim::"):
             return "device" if name == "prim::device" else "functional"
-        if name not in WHOLE and _torch.has_composite_implementation(overload):
+        is_whole = name in WHOLE or overload.namespace == _torch.GIVEN_NUMBERS
+        if not is_whole and _torch.has_composite_implementation(overload):
             return "composite"
         if name not in SHAPE_FROM_SHAPES and (
             torch.Tag.data_dependent_output in overload.tags or torch.Tag.dynamic_output_shape in overload.tags

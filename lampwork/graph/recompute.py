@@ -349,7 +349,7 @@ def _widens(node: Node) -> bool:
 def _can_run_again(node: Node) -> bool:
     if node.target is _torch.getitem or node.target is _torch.tensor_constant:
         return True
-    if not _torch.is_operator(node.target) or node.target.namespace not in ("aten", "prims"):
+    if not _torch.is_operator(node.target) or node.target.namespace not in ("aten", "prims", _torch.GIVEN_NUMBERS):
         return False
     return bool(node.target._schema.returns) and operator(node.target).kind in ("functional", "view", "composite")
 

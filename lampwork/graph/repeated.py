@@ -263,6 +263,6 @@ def _fact_of(target: Any) -> tuple[int, bool]:
         return _WRITES_FIRST, op.elementwise
     if op.kind == "view":
         return _VIEW, False
-    if op.kind == "functional" and target.namespace == "aten":
+    if op.kind == "functional" and target.namespace in ("aten", _torch.GIVEN_NUMBERS):
         return _FRESH, op.elementwise
     return _OTHER, False

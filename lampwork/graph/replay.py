@@ -176,7 +176,7 @@ class _Writer(_Calls):
         if not _torch.is_operator(node.target):
             raise _Unrepeatable(f"it calls {node.target}")
         name: str = node.meta.get("replayed", node.target).name()
-        if name.startswith("lampwork") and name not in REPEATABLE:
+        if name.startswith("lampwork") and name not in REPEATABLE and not name.startswith(_torch.GIVEN_NUMBERS):
             raise _Unrepeatable(f"it calls {name}")
         return name
 

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 import lampwork
-from bench.numerics import Run, equal_steps
+from bench.numerics import Run, equal_steps, own_steps
 from lampwork.backends import backend_of, exact
 from lampwork.benchmark import training, zoo
 from tests.numerics.exact_rows import CALLS, computing, differing
+from tests.ops.bits import apart
+from tests.regress.test_numbers_of_calls import PROGRAMS
 
 
 @pytest.mark.parametrize("row", sorted(computing(exact.CUDA, exact._MOVES)))
@@ -26,7 +28,106 @@ def test_row_has_eagers_bits(row, device):
 def test_steps_have_eagers_bits(name, autocast, device):
     workload = training.prepare(name, device=device, size="tiny")
     runs = [Run(workload, numerics, "model", device=device, autocast=autocast) for numerics in (None, "eager")]
+    found = equal_steps(*runs, 20)
+    if found != (20, []):
+        own = own_steps(workload, 20, device=device, autocast=autocast)
+        if own[0] < 20:
+            pytest.skip(f"eager differs from itself after {own[0]} steps: {own[1][:3]}")
+    assert found == (20, [])
+
+
+@pytest.mark.parametrize("optimizer", ["plain", "foreach"])
+@pytest.mark.parametrize("name", ["mlp", "bert"])
+def test_whole_steps_have_eagers_bits(name, optimizer, device):
+    """What the host computes of a step's count is given to the operators of the optimizer."""
+    workload = training.prepare(name, device=device, size="tiny")
+    runs = [Run(workload, numerics, "step", device=device, optimizer=optimizer) for numerics in (None, "eager")]
     assert equal_steps(*runs, 20) == (20, [])
+    stats = lampwork.stats(runs[1].compiled)
+    assert stats["entries"] == 1 and not stats["fallbacks"] and not stats["recompiles"] and not stats["breaks"]
+
+
+def _with_a_number(function, *arguments):
+    compiled = lampwork.compile(function, options={"numerics": "eager", "cache": False})
+    for number in (0.3, 0.7, 1.1, 0.2, 2.5):
+        assert not apart(compiled(*arguments, number), function(*arguments, number)), number
+    stats = lampwork.stats(compiled)
+    assert stats["entries"] == 2 and not stats["fallbacks"] and not stats["breaks"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numbers_that_vary(name, dtype, device):
+    x, y = (torch.randn(70, 33, device=device).to(dtype) for _ in range(2))
+    _with_a_number(PROGRAMS[name], x, y)
+
+
+def test_numbers_out_of_tensors(device):
+    def program(x, y):
+        number = y.sum().item()
+        return x / number, torch.lerp(x, x * x, number), x * number
+
+    compiled = lampwork.compile(program, options={"numerics": "eager", "cache": False})
+    for _ in range(3):
+        x, y = torch.randn(70, 33, device=device), torch.rand(4, device=device)
+        for found, expected in zip(compiled(x, y), program(x, y), strict=True):
+            assert not apart(found, expected)
+
+
+NORMS = {
+    "2d": (torch.nn.BatchNorm2d, (8, 6, 7, 5)), "1d": (torch.nn.BatchNorm1d, (8, 6, 7)),
+    "1d of rows": (torch.nn.BatchNorm1d, (8, 6)), "3d": (torch.nn.BatchNorm3d, (2, 6, 3, 4, 5)),
+    "of one place": (torch.nn.BatchNorm2d, (8, 6, 1, 1)),
+}  # fmt: skip
+OPTIONS = [{}, {"momentum": None}, {"affine": False}, {"track_running_stats": False}, {"eps": 1e-3, "momentum": 0.3}]
+
+
+#: Of each kind with each option; then of other types, and in another layout.
+CASES = [
+    *[(kind, options, False, torch.float32) for kind in NORMS for options in OPTIONS],
+    *[("2d", {}, last, dtype) for last in (False, True) for dtype in (torch.float16, torch.bfloat16, torch.float64)],
+    *[(kind, {}, True, torch.float32) for kind in ("2d", "3d", "of one place")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("kind", "options", "channels_last", "dtype"), CASES, ids=str)
+def test_batch_norms_have_eagers_bits(kind, options, channels_last, dtype, training, device):
+    """Of half types with weights of single precision."""
+    make, shape = NORMS[kind]
+    torch.manual_seed(0)
+    batches = [torch.randn(shape, device=device).to(dtype) for _ in range(3)]
+    if channels_last:
+        last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        batches = [each.contiguous(memory_format=last) for each in batches]
+    found = []
+    for compiles in (True, False):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(make(6, **options), torch.nn.ReLU(), make(6, **options)).to(device)
+        if dtype is torch.float64:
+            model = model.double()
+        model.train(training)
+        run = lampwork.compile(model, options={"numerics": "eager", "cache": False}) if compiles else model
+        results = []
+        for batch in batches:
+            x = batch.clone(memory_format=torch.preserve_format).requires_grad_()
+            y = run(x)
+            y.float().square().mean().backward()
+            results += [y.detach(), x.grad, *[each.grad.clone() for each in model.parameters()]]
+            results += [each.clone() for each in model.state_dict().values()]
+        if compiles:
+            assert not lampwork.stats(run)["fallbacks"]
+        found.append(results)
+    for mine, eagers in zip(*found, strict=True):
+        assert not apart(mine, eagers) and mine.stride() == eagers.stride()
+
+
+def test_batch_norms_of_cudnn_are_called(device):
+    model = torch.nn.BatchNorm2d(6).to(device)
+    compiled = lampwork.compile(model, options={"numerics": "eager", "cache": False})
+    compiled(torch.randn(8, 6, 7, 5, device=device, requires_grad=True)).sum().backward()
+    calls = lampwork.stats(compiled)["extern_calls"]
+    assert "lampwork::cudnn_batch_norm.default" in calls and "aten::cudnn_batch_norm_backward.default" in calls
 
 
 def test_dropout_draws_eagers_numbers(device):

@@ -108,7 +108,11 @@ def _run(call: Call, values: list[Any], sizes: Mapping[str, int]) -> Any:
     args = [_load(each, values, sizes) for each in call.args]
     if call.item is not None:
         return args[0][call.item]
-    return _torch.overload(call.op)(*args, **{key: _load(each, values, sizes) for key, each in call.kwargs})
+    op, kwargs = _torch.overload(call.op), {key: _load(each, values, sizes) for key, each in call.kwargs}
+    if op.namespace == _torch.GIVEN_NUMBERS:
+        op, given, kwargs = _torch.some_numbers(op, tuple(args), kwargs)
+        return op(*given, **kwargs)
+    return op(*args, **kwargs)
 
 
 def _load(argument: Any, values: list[Any], sizes: Mapping[str, int]) -> Any:

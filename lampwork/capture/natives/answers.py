@@ -55,12 +55,13 @@ def _set_autocast_cache(world: Any, enabled: Any) -> None:
 
 def _is_compiling(world: Any) -> bool:
     """True but in optimizers, which would compute their corrections in single precision, and in calls of modules, which
-    would leave out the hooks that are called always."""
+    would leave out the hooks that are called always. False where numbers are to be eager's: programs take another road
+    where they are told yes."""
+    if world.recorder.exact:
+        return False
     frame = world.machine.user_frame()
     name = str(frame.globals.get("__name__", "")) if frame is not None else ""
-    answer = not name.startswith("torch.optim.") and name != "torch.nn.modules.module"
-    world.told_compiling |= answer
-    return answer
+    return not name.startswith("torch.optim.") and name != "torch.nn.modules.module"
 
 
 def _refuse(text: str) -> Any:

@@ -12,9 +12,10 @@
 Programs leave out such a mask when they run eagerly, where they can look at it, and make it when they are told that
 they are being compiled (`transformers` does); with the mask they have to repeat the heads of keys and values. With a
 mask, PyTorch's fused attention is slower or none applies: the mathematical form is up to ten times slower. Exact in
-real numbers; the kernel that eager picks for these arguments rounds in its own way.
+real numbers; the kernel that eager picks for these arguments rounds in its own way. Where numbers are to be eager's,
+programs are told that they are not compiled, and what they call is called.
 
-Only masks computed from constants are looked at: their part of the graph is run on the CPU, once per mask.
+Only masks computed from constants are looked at (`constants.py`).
 """
 
 from __future__ import annotations
@@ -29,14 +30,9 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.recorder import Recorder
-from lampwork.fakes.operators import operator
-from lampwork.fakes.views import has_symbols
 
 aten = torch.ops.aten
 attention = torch.nn.functional.scaled_dot_product_attention
-
-#: Larger masks, in elements, are not looked at.
-LARGEST_MASK = 1 << 24
 
 _RESHAPES = {aten.view.default, aten._unsafe_view.default}
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -47,7 +43,6 @@ class AttentionCalls:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._values: dict[Node, torch.Tensor | None] = {}
         self._kinds: dict[Node, str] = {}
 
     def simplified(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -115,51 +110,13 @@ class AttentionCalls:
     def kind(self, mask: Fake) -> str:
         """What a mask says: "all" hides nothing, "causal" is a lower triangle, "" is anything else or unknown."""
         node = mask.node
-        if type(node) is not Node:
+        if type(node) is not Node or _torch.storage_key(mask) in self.recorder.written:
             return ""
         if node not in self._kinds:
+            value = self.recorder.constants.value(node)
             with self.recorder._paused():
-                value = self._value(node)
                 self._kinds[node] = "" if value is None else _kind_of(value)
         return self._kinds[node]
-
-    def _value(self, node: Node) -> torch.Tensor | None:
-        if node not in self._values:
-            self._values[node] = None
-            self._values[node] = self._computed(node)
-        return self._values[node]
-
-    def _computed(self, node: Node) -> torch.Tensor | None:
-        """The contents that `node` computes from constants, on the CPU; None if it needs anything else."""
-        fake = node.meta["val"]
-        if node.op != "call_function" or type(fake) is not Fake or _torch.storage_key(fake) in self.recorder.written:
-            return None
-        if has_symbols(fake) or has_symbols(node.args) or has_symbols(dict(node.kwargs)):
-            return None
-        if node.target is _torch.tensor_constant:
-            return _torch.tensor_constant(*node.args)
-        if not _torch.is_operator(node.target):
-            return None
-        what = operator(node.target)
-        if what.kind not in ("functional", "view") or what.is_random:
-            return None
-        if what.kind == "functional" and fake.numel() > LARGEST_MASK:
-            return None
-        known: dict[Node, torch.Tensor] = {}
-        for source in node.all_input_nodes:
-            value = self._value(source)
-            if value is None:
-                return None
-            known[source] = value
-        args: Any = torch.fx.map_arg(node.args, known.__getitem__)
-        kwargs: Any = {**torch.fx.map_arg(dict(node.kwargs), known.__getitem__)}
-        if "device" in kwargs:
-            kwargs["device"] = torch.device("cpu")
-        try:
-            result = what.overload(*args, **kwargs)
-        except RuntimeError:  # not on the CPU
-            return None
-        return result if isinstance(result, torch.Tensor) else None
 
 
 def _broadcasts_into(mask: Fake, query: Fake) -> bool:

@@ -44,9 +44,9 @@ def on_each(recorder: Any, op: Operator, args: tuple, kwargs: dict) -> Any:
     name = name.removesuffix("_")
     if recorder.exact and any(each.is_cuda for each in tensors_in(args)):
         # Kernels for lists divide by numbers, those for one tensor multiply by their inverse, and nvcc contracts both:
-        # so they are called as they are. None of them takes a number as a tensor.
-        if mentions_numbers(args) or mentions_numbers(kwargs):
-            raise Break("native-call", f"{op.base} is called on a GPU with a number that varies")
+        # so they are called as they are.
+        if recorder.numbers is not None and (mentions_numbers(args) or mentions_numbers(kwargs)):
+            return _with_numbers(recorder, op, args, kwargs)
         return NotImplemented
     single = _single(recorder, name, inplace)
     if single is None or any(not isinstance(each, torch.Tensor) for each in _first_list(args)):
@@ -58,6 +58,20 @@ def on_each(recorder: Any, op: Operator, args: tuple, kwargs: dict) -> Any:
         named = {key: _element(recorder, each, index, count, name) for key, each in kwargs.items()}
         results.append(single(*own, **named))
     return None if inplace else results
+
+
+def _with_numbers(recorder: Any, op: Operator, args: tuple, kwargs: dict) -> Any:
+    """Records an operator whose numbers are known when it is called."""
+    from lampwork.capture.record.scalars import Scalars
+
+    results = Scalars(recorder).given(op, args, kwargs)
+    if results is None:
+        raise Break("native-call", f"{op.base} is called on a GPU with a number that varies")
+    if op.kind != "inplace":
+        return results
+    for target, result in zip(args[0], results, strict=True):
+        recorder.call(aten.copy_.default, (target, result), {})
+    return None
 
 
 def _first_list(args: tuple) -> Any:

@@ -147,7 +147,10 @@ class Recorder(Recording):
                 raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
             self.note_offset(args[0])
         elif op.base == "cudnn_batch_norm":
-            return self._call_cudnn_batch_norm(*args, **kwargs)
+            if not self.exact:
+                return self._call_cudnn_batch_norm(*args, **kwargs)
+            if args[5] and args[3] is not None and args[4] is not None:
+                return self._train_cudnn_batch_norm(*args)
         elif op.base == "_to_copy" and type(args[0]) in _NUMBER_TYPES:
             return self._copy_of_number(op, *args, **kwargs)
         elif op.base == "_efficientzerotensor":
@@ -197,6 +200,19 @@ class Recorder(Recording):
         results = self.call(torch.ops.aten.native_batch_norm.default, (x, *rest), {})
         options = {"dtype": torch.uint8, "device": x.device}
         return *results, self.call(torch.ops.aten.empty.memory_format, ([0],), options)
+
+    def _train_cudnn_batch_norm(
+        self, x: Fake, weight: Fake, bias: Fake | None, mean: Fake, variance: Fake, training: bool, *numbers: float
+    ) -> Any:
+        """As the operator of ours that the library's is without its writes, which its schema does not mention, and the
+        writes: eager's bits are the library's. (What keeps no statistics writes nothing, and is recorded as it is.)"""
+        op = _torch.cudnn_batch_norm()
+        given = (x, weight, bias, mean, variance, *numbers)
+        results = infer(op, given, {})
+        self.record(operator(op), given, {}, results)
+        for statistic, new in zip((mean, variance), results[4:], strict=True):
+            self.call(torch.ops.aten.copy_.default, (statistic, new), {})
+        return results[:4]
 
     def _copy_of_number(self, op: Operator, number: Any, **options: Any) -> Any:
         """Function transforms convert the numbers that meet their tensors; a number is seen as such here."""
@@ -305,6 +321,11 @@ class Recorder(Recording):
         if isinstance(first, Fake) and first.constant is not None and op.base == "_local_scalar_dense":
             if _torch.storage_key(first) not in self.written:
                 return first.constant.item()
+        if isinstance(first, Fake) and op.base == "_local_scalar_dense" and first.numel() == 1:
+            known = self.constants.exact_value(first.node)
+            if known is not None:
+                with self._paused():
+                    return known.item()
         return self.contents.call(op, args, kwargs)
 
 

@@ -12,6 +12,7 @@ import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
+from lampwork.capture.record.constants import Constants
 from lampwork.capture.record.unbacked_sizes import Contents
 from lampwork.fakes.fake import Fake, FakeStorage, Unsupported, make_fake, spec_of
 from lampwork.fakes.operators import Operator, operator
@@ -81,6 +82,7 @@ class Recording:
         self.writes_to: dict[int, list[int]] = {}
         self.writes_before: dict[torch.fx.Node, int] = {}
         self.contents = Contents(self, sizes_by_contents)
+        self.constants = Constants(self)
         self.uses_cuda = False
         #: Eager reads the values of a decomposition alone, in an operator that is made of others.
         self.takes_values_alone = False

@@ -6,8 +6,12 @@
 
 Half types compute with the number in single precision, as eager's kernels do, and are rounded once. Numbers beside them
 that are no factor or divisor are rounded to the half type first on a CPU, as by eager's kernels there. Operators on
-lists of tensors are recorded as the operators on each (`lists.py`), and arrive here one by one. Where no form with a
-tensor is known the number is taken as it is now, and guarded.
+lists of tensors are recorded as the operators on each (`lists.py`), and arrive here one by one.
+
+    renorm(%x, 2, 0, number)        ->      %a = with8_renorm(%x, 2, 0, %n)     (`_torch.with_numbers`)
+
+Where no form with a tensor is known, or it rounds otherwise and numbers are to be eager's, an operator that is called
+in any case takes the number from the tensor when it is called. Else the number is taken as it is now, and guarded.
 """
 
 from __future__ import annotations
@@ -22,8 +26,9 @@ from lampwork import _torch
 from lampwork.capture.values.scalar import WHAT_IS_DONE, is_backed, is_unbacked
 from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
-from lampwork.fakes.numbers import NumberNode, number_behind, root_of, symbolic_float
+from lampwork.fakes.numbers import NumberNode, mentions_numbers, number_behind, root_of, symbolic_float
 from lampwork.fakes.operators import Operator
+from lampwork.fakes.operators import operator as operator_of
 from lampwork.fakes.overflow import refuse_overflow
 from lampwork.fakes.promotion import promoted
 from lampwork.fakes.shapes import contiguous, has_zero, infer, same_sizes, tensors_in
@@ -71,7 +76,48 @@ class Scalars:
             result = rule(self, *given, **kwargs)
             if result is not None:
                 return self._store(op, args, kwargs, result) if inplace else self._laid_out(op, args, kwargs, result)
+        if self.recorder.exact or (name not in _RULES and torch.Tag.pointwise not in op.overload.tags):
+            result = self.given(op, args, kwargs)
+            if result is not None:
+                return self._store(op, args, kwargs, result) if inplace else result
         return self.recorder.call(op.overload, known_numbers(args), known_numbers(kwargs))
+
+    def given(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        """The results of an operator, less its writes, that is called with the numbers when they are known. None if it
+        cannot be, or if numbers decide what it returns: those without tensors make as many elements as numbers say."""
+        called: Any = op.overload
+        if op.kind == "inplace":
+            called = _torch.functional_of_inplace(called)
+            if called is None or op.written != (0,):
+                return None
+            if type(args[0]) is Fake and torch.is_grad_enabled() and args[0].requires_grad:
+                args = (self.run(aten.clone.default, args[0]), *args[1:])
+        elif not is_called(op, self.device, self.recorder.exact):
+            return None
+        names = [each.name for each in called._schema.arguments]
+        found = [place for place, each in enumerate(args) if mentions_numbers(each)]
+        found += [names.index(name) for name, each in kwargs.items() if mentions_numbers(each)]
+        places = tuple(sorted(found))
+        if op.is_random or not any(True for _ in tensors_in(args)) or not _torch.takes_numbers(called, places):
+            return None
+        known = _torch.replaced(called, places, args, kwargs, _as_now)
+        result = infer(called, *known)
+        taken = _torch.replaced(called, places, args, kwargs, self.in_tensor)
+        self.recorder.record(operator_of(_torch.with_numbers(called, places)), *taken, result)
+        return result
+
+    def in_tensor(self, value: Any) -> Any:
+        """A number, or each of a list, as a tensor of one element where the host reads it."""
+        if isinstance(value, (list, tuple)):
+            return [self.in_tensor(each) for each in value]
+        number = number_behind(value)
+        if is_backed(number):
+            return number.numbers.tensor(number)
+        if is_unbacked(number):
+            return tensor_of(number)
+        with self.recorder._paused():
+            made = torch.tensor(number, dtype=torch.int64 if type(number) is int else torch.float64)
+        return self.recorder.constant(made)
 
     def is_exact(self, name: str) -> bool:
         """Whether the rule of an operator gives its bits."""
@@ -164,6 +210,22 @@ def known_numbers(value: Any) -> Any:
     if kind is dict:
         return {name: known_numbers(each) for name, each in value.items()}
     return value
+
+
+def is_called(op: Operator, device: torch.device, exact: bool) -> bool:
+    """Whether a graph has the operator as it is."""
+    if op.kind == "composite":
+        kind = "CUDA" if device.type == "cuda" else "CPU"
+        return (kind == "CUDA" or exact) and _torch.has_kernel(op.overload, kind)
+    return op.kind == "functional"
+
+
+def _as_now(value: Any) -> Any:
+    """A number, or each of a list, as it is now; some number where nobody knows. It is not guarded."""
+    if isinstance(value, (list, tuple)):
+        return [_as_now(each) for each in value]
+    number = number_behind(value)
+    return number.value if is_backed(number) else 1.5 if is_unbacked(number) else number
 
 
 # The rules: (scalars, arguments of the operator) -> result, or None where there is no such form ----------------------

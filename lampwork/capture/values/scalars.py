@@ -98,6 +98,9 @@ class ScalarFamily(StandInFamily):
 
     def _unbacked(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is Fake or type(right) is Fake:
+            tensor, number = (left, right) if type(left) is Fake else (right, left)
+            if self.world.recorder.exact and tensor.is_cuda and not number.is_either and number.kind is float:
+                return op(self.symbolic(left), self.symbolic(right))  # of which kernels there differ
             return compute_with_tensor(op if op in PLAIN else None, left, right)
         if self._meets_array(left, right):
             return HANDS_ON
@@ -126,6 +129,10 @@ class ScalarFamily(StandInFamily):
     def _power(self, left: Any, right: Any) -> Any:
         """`left ** right`, one of which is a tensor. PyTorch takes numbers or tensors as exponents and bases."""
         beside = left if type(left) is Fake else right
+        if self.world.recorder.exact and not has_zero(beside.size()):  # kernels for two tensors round otherwise
+            if beside is right and right.requires_grad and torch.is_grad_enabled():
+                return left.take() ** right  # the derivative takes its logarithm
+            return self.symbolic(left) ** self.symbolic(right)
         if beside is left:
             exponent = self._exponent(left, right)
             if type(exponent) is float:

@@ -130,7 +130,7 @@ class TensorCalls:
             function = _VALUES_ALONE[function]
         if function in _OF_VALUES and not _has_derivative(args, kwargs):
             function = partial(self._of_values_alone, function)
-        if function is attention and (self.world.told_compiling or not self.recorder.exact):
+        if function is attention and not self.recorder.exact:
             args, kwargs = self.attention.simplified(args, kwargs)
         if self.recorder.sizes:
             answer = product_called(function, args, kwargs)

@@ -208,6 +208,16 @@ def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | N
     return tuple(spec if wanted else None for spec, wanted in zip(found, output_mask))
 
 
+@rule("cudnn_batch_norm_backward")
+def cudnn_batch_norm(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor, running_mean: torch.Tensor | None,
+                     running_var: torch.Tensor | None, mean: torch.Tensor | None, rstd: torch.Tensor | None,
+                     eps: float, reserve: torch.Tensor) -> tuple[Spec, ...]:  # fmt: skip
+    shape = tuple(x.size())
+    expect_sizes("the gradient of a batch norm", gradient.size(), shape)
+    channels = Spec((shape[1],), (1,), weight.dtype)
+    return Spec(shape, in_format_of(x, shape), x.dtype), channels, channels
+
+
 @rule("convolution_backward")
 def convolution(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Any, stride: Any,
                 padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int,

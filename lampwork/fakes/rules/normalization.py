@@ -10,6 +10,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.shapes import (
+    RULES,
     Spec,
     Unknown,
     channels_last,
@@ -143,6 +144,38 @@ def native_batch_norm_functional(x: torch.Tensor, weight: torch.Tensor | None, b
     """The results of `_native_batch_norm_legit`, then the new running statistics."""
     running = tuple(Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var))
     return *_batch_norm(x, weight, bias, training, running_mean, running_var), *running
+
+
+def _cudnn_batch_norm(
+    x: torch.Tensor, weight: torch.Tensor, running_mean: Any, running_var: Any, training: bool
+) -> tuple[Spec, ...]:
+    """Laid out as the format of the input says, whatever strides dimensions of size 1 have."""
+    shape = tuple(x.size())
+    for name, each in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight)):
+        if each is not None:
+            expect_sizes(name, each.size(), shape[1:2])
+    statistics = Spec((shape[1],) if training else (0,), (1,), weight.dtype)
+    strides, reserved = in_format_of(x, shape), 0
+    if training:
+        reserved = _torch.cudnn_batch_norm_reserve_bytes(tuple(map(int, shape)), tuple(map(int, strides)), x.dtype)
+    return Spec(shape, strides, x.dtype), statistics, statistics, Spec((reserved,), (1,), torch.uint8)
+
+
+@rule("cudnn_batch_norm")
+def cudnn_batch_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
+                     running_mean: torch.Tensor | None, running_var: torch.Tensor | None, training: bool,
+                     factor: float, eps: float) -> tuple[Spec, ...]:  # fmt: skip
+    return _cudnn_batch_norm(x, weight, running_mean, running_var, training)
+
+
+def _cudnn_batch_norm_functional(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
+                                 running_mean: torch.Tensor, running_var: torch.Tensor, factor: float,
+                                 eps: float) -> tuple[Spec, ...]:  # fmt: skip
+    running = [Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var)]
+    return *_cudnn_batch_norm(x, weight, running_mean, running_var, True), *running
+
+
+RULES[_torch.cudnn_batch_norm()] = _cudnn_batch_norm_functional
 
 
 @rule("_batch_norm_with_update")

@@ -1,0 +1,104 @@
+"""What a program computes from constants alone, computed while it is recorded.
+
+%r = arange(8);  %d = diff(%r);  %e = ne(%d, 1)         no input of the graph takes part: `bool(%e.any())` is False
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.capture.record.fake import Fake
+from lampwork.fakes.operators import operator
+from lampwork.fakes.views import has_symbols
+
+if TYPE_CHECKING:
+    from lampwork.capture.record.recording import Recording
+
+#: Larger tensors, in elements, are not computed; nor what takes more operators.
+LARGEST = 1 << 24
+MOST_OPERATORS = 1 << 10
+
+
+class Constants:
+    """The contents, in one recording, of tensors that are computed from constants."""
+
+    def __init__(self, recorder: Recording) -> None:
+        self.recorder = recorder
+        self._values: dict[Node, torch.Tensor | None] = {}
+        #: How many storages had been written to when these were computed: another one may be theirs.
+        self._written = 0
+
+    def value(self, node: object) -> torch.Tensor | None:
+        """The contents of `node`, on the CPU; None if it needs an input, or was written to."""
+        if type(node) is not Node or not self._is_of_constants(node):
+            return None
+        if self._written != len(self.recorder.written):
+            self._written = len(self.recorder.written)
+            self._values.clear()
+        with self.recorder._paused(), torch.no_grad():
+            pending = [node]
+            while pending:
+                last = pending[-1]
+                missing = [each for each in last.all_input_nodes if each not in self._values]
+                if missing and last not in self._values:
+                    pending += missing
+                    continue
+                pending.pop()
+                if last not in self._values:
+                    self._values[last] = self._computed(last)
+        return self._values[node]
+
+    def exact_value(self, node: object) -> torch.Tensor | None:
+        """The same, where the device of the program computes the same bits: no floats on a GPU."""
+        if type(node) is not Node or not self._is_of_constants(node, is_exact=True):
+            return None
+        return self.value(node)
+
+    def _is_of_constants(self, node: Node, is_exact: bool = False) -> bool:
+        pending, seen = [node], {node}
+        while pending:
+            each = pending.pop()
+            fake = each.meta.get("val")
+            if each.op != "call_function" or type(fake) is not Fake or len(seen) > MOST_OPERATORS:
+                return False
+            if is_exact and not fake.is_cpu and (fake.is_floating_point() or fake.is_complex()):
+                return False
+            for source in each.all_input_nodes:
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+        return True
+
+    def _computed(self, node: Node) -> torch.Tensor | None:
+        """What `node` computes of what its operands hold."""
+        fake = node.meta["val"]
+        if _torch.storage_key(fake) in self.recorder.written:
+            return None
+        if has_symbols(fake) or has_symbols(node.args) or has_symbols(dict(node.kwargs)):
+            return None
+        if node.target is _torch.tensor_constant:
+            return _torch.tensor_constant(*node.args)
+        if not _torch.is_operator(node.target):
+            return None
+        what = operator(node.target)
+        if what.kind not in ("functional", "view") or what.is_random or "empty" in what.base:
+            return None
+        if what.kind == "functional" and fake.numel() > LARGEST:
+            return None
+        known: dict[Node, Any] = {each: self._values[each] for each in node.all_input_nodes}
+        if any(each is None for each in known.values()):
+            return None
+        args: Any = torch.fx.map_arg(node.args, known.__getitem__)
+        kwargs: Any = {**torch.fx.map_arg(dict(node.kwargs), known.__getitem__)}
+        if "device" in kwargs:
+            kwargs["device"] = torch.device("cpu")
+        try:
+            result = what.overload(*args, **kwargs)
+        except RuntimeError:  # not on the CPU
+            return None
+        return result if isinstance(result, torch.Tensor) else None
