@@ -33,6 +33,7 @@ from lampwork.graph.simplify import (
 from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
 from lampwork.graph.whole_step import has_backward, rematerialise
 from lampwork.ir.region import FunctionalGraph, Region
+from lampwork.turns import give_way
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
 
@@ -153,6 +154,7 @@ def _choice(settings: Settings) -> Choose:
 
 def _run(all_passes: tuple[Pass, ...], functional: FunctionalGraph) -> FunctionalGraph:
     for each in all_passes:
+        give_way()
         functional = each(functional)
         if environment.verify:
             pure(functional)

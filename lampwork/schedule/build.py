@@ -51,6 +51,7 @@ from lampwork.schedule.lets import Names, Scope
 from lampwork.schedule.loops import PlannedLoop
 from lampwork.schedule.tiles import arrange_tiles, kernels_of
 from lampwork.schedule.timing import ROW, Timed, Timing, sums_floats
+from lampwork.turns import give_way
 
 #: A row kept between the loops of one kernel stays in the first caches.
 LARGEST_SCRATCH_BYTES = 64 << 10
@@ -70,6 +71,7 @@ class Built:
 
 def build_kernel(group: FusionGroup, buffers: Mapping[str, Buffer], needed: frozenset[str], target: Target) -> Built:
     """The kernel of `group`. Buffers in `needed` are stored; other buffers that it produces stay inside."""
+    give_way()
     return _Builder(group, buffers, needed, target).build()
 
 

@@ -24,6 +24,7 @@ from lampwork.schedule.group import FusionGroup, Member, group_of
 from lampwork.schedule.inline import DEEPEST, Operator, stores_every_element
 from lampwork.schedule.tiles import kernels_of, leaves_idle
 from lampwork.schedule.unify import Unifier
+from lampwork.turns import give_way
 
 #: More parameters than this spill pointers and streams: hardware prefetchers follow about 16 to 32 streams.
 MOST_BUFFERS = 24
@@ -88,6 +89,7 @@ class _Fusion:
     # -- Placing one operator -----------------------------------------------------------------------------------------
 
     def _place(self, number: int, operator: Operator) -> None:
+        give_way()
         loads = {load.buffer for load in operator.loads}
         before = {writer for name in loads for writer in self.writers.get(name, ())}
         name = operator.store.buffer

@@ -29,6 +29,7 @@ from lampwork.schedule.expressions import (
     substitute_sizes,
 )
 from lampwork.schedule.masks import simplify_masks
+from lampwork.turns import give_way
 
 #: Uses of one producer beyond which it is stored: bounds the work of analysis and the size of kernels.
 MOST_USES = 16
@@ -260,6 +261,7 @@ def _readable(number: int, info: _Nest, infos: Sequence[_Nest], written_at: Mapp
 def _expand(
     number: int, infos: list[_Nest], producers: Mapping[str, int], buffers: Mapping[str, Buffer], pool: Pool
 ) -> Operator:
+    give_way()
     origins: list[Origin] = []
     values: dict[tuple, Expr] = {}
 

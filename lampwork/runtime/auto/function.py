@@ -39,6 +39,8 @@ UNLOOKED, UNLOOKED_AT_MOST = 32, 4096
 #: Every so many compiled calls one is timed; where so many in a row took so much longer than in the trial, it is held
 #: again.
 TIMED_EVERY, SLOW_ONES, SLOWER = 64, 3, 1.5
+#: Calls without one of a class after which its trial holds nothing up.
+IDLE = 1000
 #: Entries that are dropped for having served no call, at most.
 DROPPED_AT_MOST = 32
 #: Calls that are compiled before a trial begins: what follows breaks is compiled in them, graphs are captured.
@@ -76,6 +78,8 @@ class _Class:
         self.serve = entry.serve
         self.untimed = 0
         self.slow = 0
+        #: How many calls the function had when one of this class was last looked at.
+        self.last = 0
 
     def try_again(self) -> None:
         self.trial, self.warm, self.slow = Trial(self.ways), 0, 0
@@ -258,6 +262,7 @@ class AutoFunction(CompiledFunction):
         if found is None:
             self._forget_removed()
             found = self._classes[entry.serve] = _Class(entry, (DEFAULT, *self._beside))
+        found.last = self.counters.calls
         if found.trial.decision is None:
             return self._tried(found, args, kwargs)
         return *self._chosen(found), None
@@ -337,8 +342,11 @@ class AutoFunction(CompiledFunction):
         self._jobs.again(self)
 
     def _leave_eager(self) -> None:
-        """Nothing compiled is faster for such calls: the next of them are not looked at, unless a trial is held."""
-        if any(each.trial.decision is None for each in self._classes.values()):
+        """Nothing compiled is faster for such calls: the next of them are not looked at, unless a trial is held.
+
+        A class that comes no more, as one for a single number, holds none."""
+        now = self.counters.calls
+        if any(each.trial.decision is None and now - each.last < IDLE for each in self._classes.values()):
             return
         calls = self._unlooked_next
         self._unlooked_next = min(2 * calls, UNLOOKED_AT_MOST)

@@ -37,6 +37,7 @@ from lampwork.ir.guard import ObjectRef
 from lampwork.ir.reference import find
 from lampwork.runtime.cache import schema
 from lampwork.runtime.guards.plain_data import same_value
+from lampwork.turns import give_way
 
 _FIXED: tuple[Any, ...] = (None, False, True, Ellipsis, NotImplemented)
 _FIXED_INDICES = {id(value): index for index, value in enumerate(_FIXED)}
@@ -167,6 +168,7 @@ class _Encoder:
         raise NotStorable(f"a {kind.__module__}.{kind.__qualname__} is no part of stored entries")
 
     def record(self, number: int, kind: type, checks: Sequence[schema.Check], value: object) -> int:
+        give_way()
         names = schema.names(kind)
         parts = [getattr(value, name) for name in names]
         if kind is ObjectRef:  # the object itself is found by its name

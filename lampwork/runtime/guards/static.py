@@ -28,6 +28,7 @@ from lampwork.runtime.guards.overlap import Overlap
 from lampwork.runtime.guards.per_call import per_call_check
 from lampwork.runtime.guards.rules import rule_of
 from lampwork.runtime.guards.version_snapshots import VersionSnapshots
+from lampwork.turns import give_way
 
 #: A snapshot costs a few hundred checks. So many are taken one after the other when they fail, which finds out what
 #: changes; then so many calls pass before the next attempt; doubled each time.
@@ -217,6 +218,7 @@ class Split:
         self.disjoint: list[Source] = []
         self._known: dict[int, bool] = {}
         for guard in guards:
+            give_way()
             rule_of(guard.test).place(self, guard, guard.test)
         if (
             len(self.static) <= FEW_GUARDS
