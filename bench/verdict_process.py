@@ -1,7 +1,7 @@
 """One process of `bench.verdicts`: an order as JSON is its argument, and the last line that it prints is the answer.
 
-    {"task": "assess", "workload", "device", "horizons", "seconds"}     what `lampwork.assess` says for each horizon
-    {"task": "run", "workload", "device", "code", "seconds"}            seconds of the first calls, and of one later
+    {"task": "assess", "workload", "device", "calls", "seconds"}     what `lampwork.assess` says for so many calls
+    {"task": "run", "workload", "device", "code", "seconds"}         seconds of the first calls, and of one later
 
 `code` is what a verdict tells the user to write; empty: eager. It is run as it stands before the first call, and its
 time is that of the first call's.
@@ -36,7 +36,6 @@ def assess(case: Case, order: dict[str, Any]) -> dict[str, Any]:
     from lampwork.verdict.candidate import Allowed, candidates
     from lampwork.verdict.program import Program
 
-    answers = []
     with torch.set_grad_enabled(case.grad):
         program = Program(case.function, case.args, case.kwargs)
         program.observe()
@@ -44,24 +43,23 @@ def assess(case: Case, order: dict[str, Any]) -> dict[str, Any]:
         variable, holder = program.variables
         codes = {each.name: each.code((variable,), holder) for each in every}
         del program, every
-        for calls in order["horizons"]:
-            began = time.perf_counter()
-            verdict = lampwork.assess(case.function, *case.args, calls=calls, seconds=order["seconds"], **case.kwargs)
-            subject = verdict.subject
-            failed = [f"{each.candidate.name}: {each.failure}" for each in verdict.found.tried if each.failure]
-            answers.append({
-                "calls": calls,
-                "pays": verdict.pays,
-                "choice": verdict.choice.candidate.name if verdict.pays else "eager",
-                "subject": None if subject is None else subject.candidate.name,
-                "break_even": None if verdict.payoff is None else verdict.payoff.calls.value,
-                "interval": None if verdict.payoff is None else (
-                    verdict.payoff.calls.lower, verdict.payoff.calls.upper),
-                "sentence": verdict.sentence,
-                "failed": failed,
-                "seconds": time.perf_counter() - began,
-            })  # fmt: skip
-    return {"answers": answers, "codes": codes, "variables": [variable, holder]}
+        began = time.perf_counter()
+        calls = order["calls"]
+        verdict = lampwork.assess(case.function, *case.args, calls=calls, seconds=order["seconds"], **case.kwargs)
+        took = time.perf_counter() - began
+    subject, payoff = verdict.subject, verdict.payoff
+    answer = {
+        "calls": calls,
+        "pays": verdict.pays,
+        "choice": verdict.choice.candidate.name if verdict.pays else "eager",
+        "subject": None if subject is None else subject.candidate.name,
+        "break_even": None if payoff is None else payoff.calls.value,
+        "interval": None if payoff is None else (payoff.calls.lower, payoff.calls.upper),
+        "sentence": verdict.sentence,
+        "failed": [f"{each.candidate.name}: {each.failure}" for each in verdict.found.tried if each.failure],
+        "seconds": took,
+    }
+    return {"answer": answer, "codes": codes, "variables": [variable, holder]}
 
 
 def run(case: Case, order: dict[str, Any]) -> dict[str, Any]:

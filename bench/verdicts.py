@@ -124,11 +124,13 @@ def process(order: dict[str, Any]) -> dict[str, Any]:
 
 def measure(name: str, settings: argparse.Namespace, say: Any) -> dict[str, Any]:
     about = {"workload": name, "device": settings.device}
-    say(f"{name}: assessing")
-    order = {"task": "assess", "horizons": settings.horizons, "seconds": settings.seconds, **about}
-    assessed = process(order)
-    if "error" in assessed:
-        return assessed
+    answers = []
+    for calls in settings.horizons:
+        say(f"{name}: assessing for {calls:,} calls")
+        assessed = process({"task": "assess", "calls": calls, "seconds": settings.seconds, **about})
+        if "error" in assessed:
+            return assessed
+        answers.append(assessed["answer"])
     codes = {"eager": "", **assessed["codes"]}
     runs: dict[str, list[Any]] = {each: [] for each in codes}
     for number in range(settings.rounds):
@@ -141,7 +143,7 @@ def measure(name: str, settings: argparse.Namespace, say: Any) -> dict[str, Any]
             if "error" in found:
                 return {"error": f"{each}: {found['error']}"}
             runs[each].append((found["first"], found["later"]))
-    return {"answers": assessed["answers"], "runs": runs}
+    return {"answers": answers, "runs": runs}
 
 
 # Telling --------------------------------------------------------------------------------------------------------------

@@ -105,6 +105,9 @@ class Search:
         self._reference: Outcome | None = None
         self.eager = self._eager()
         self._loaded = False
+        #: Seconds by which the first compile of this program took longer than its second: what a process loads and
+        #: works out once for it, whichever candidate comes first. None before.
+        self._once: float | None = None
 
     def run(self) -> Found:
         program = self.program
@@ -172,11 +175,16 @@ class Search:
                 tried.first, tried.rough = times[0], min(times[2:])
                 tried.start = _cost(times)
                 if not candidate.way.peer:
-                    tried.start += self.starting.cold
+                    tried.start += self.starting.cold + (self._once or 0.0)
                     program.snapshot.restore()
                     tried.warm = self.starting.warm + _cost(self._start(self._arm(candidate)))
                     program.snapshot.restore()
             self._inspect(tried, arm)
+            if self._once is None and not candidate.way.peer:
+                program.snapshot.restore()
+                with self._empty_caches(candidate):
+                    again = _cost(self._start(self._arm(candidate)))
+                self._once = max(0.0, tried.start - self.starting.cold - again)
         except Exception as error:  # of the program under this compiler: it is reported, and the others are tried
             tried.failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             tried.arm = None

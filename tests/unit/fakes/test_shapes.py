@@ -14,6 +14,7 @@ from lampwork.fakes import shapes
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Unsupported, make_fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.rules import recurrent
 from lampwork.fakes.shapes import infer
 from tests.unit.fakes.operator_calls import backward_calls_of, calls_of, layouts
 
@@ -184,3 +185,26 @@ def test_unknown_operator_is_a_documented_error():
     library.impl("opaque", lambda x: x.clone(), "CPU")
     with pytest.raises(Unsupported, match="no meta kernel"):
         evaluate(torch.ops.lampwork_test.opaque.default, (make_fake(torch.ones(2)),), {})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_an_lstm_are_in_single_precision(dtype):
+    """The kernel for half types runs on few processors; the other one shows shapes and strides."""
+    length, batch, size, hidden = 5, 3, 6, 8
+    torch.manual_seed(0)
+    shapes_ = [(length, batch, size), (4 * hidden, size), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]
+    x, w0, w1, w2, w3 = (torch.randn(shape, dtype=dtype) for shape in shapes_)
+    hx, cx = torch.zeros(1, batch, hidden, dtype=dtype), torch.zeros(1, batch, hidden, dtype=dtype)
+    rest = (2, hidden, 1, True, False, False)
+    y, hy, cy = (torch.randn(shape, dtype=dtype) for shape in ((length, batch, hidden), hx.shape, cx.shape))
+    space = torch.empty(0, dtype=torch.uint8)
+    if dtype is torch.float32:
+        with torch.enable_grad():
+            y, hy, cy, space = torch.ops.aten.mkldnn_rnn_layer(x, w0, w1, w2, w3, hx, cx, False, [], *rest, True)
+    args = (x, w0, w1, w2, w3, hx, cx, y, hy, cy, y, hy, cy, False, 2, hidden, 1, True, True, False, [], False, space)
+    op = torch.ops.aten.mkldnn_rnn_layer_backward.default
+    found = recurrent.mkldnn_rnn_layer_backward(*args)
+    assert [each.dtype for each in found] == [torch.float32] * 7
+    if dtype is torch.float32:
+        for spec, eagers in zip(found, op(*args), strict=True):
+            assert tuple(spec.shape) == tuple(eagers.shape) and tuple(spec.strides) == eagers.stride()
