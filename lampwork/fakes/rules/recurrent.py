@@ -32,7 +32,7 @@ def mkldnn_rnn_layer(x: torch.Tensor, w0: torch.Tensor, w1: torch.Tensor, w2: to
 @rule("mkldnn_rnn_layer_backward")
 def mkldnn_rnn_layer_backward(x: torch.Tensor, w0: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor,
                               hx: torch.Tensor, cx: torch.Tensor, *rest: Any) -> tuple[Spec, ...]:  # fmt: skip
-    """In single precision, whatever the layer computes in: autograd converts. PyTorch 2.11's own rule says otherwise."""
+    """In single precision, whatever the layer computes in: autograd converts. (PyTorch 2.11's rule is another.)"""
     mode, hidden_size = rest[7:9]
     bias = (4 * hidden_size,) if mode == _GRU else tuple(w2.size())
     shapes = (*(tuple(each.size()) for each in (x, w0, w1)), bias, bias, tuple(hx.size()), tuple(cx.size()))

@@ -303,3 +303,20 @@ def test_memory_that_each_call_takes_anew_is_spoken_of():
     memory = bytearray(64 << 20)
     memory[::4096] = b"x" * len(memory[::4096])
     assert search.page_faults() > before
+
+
+def test_what_only_the_first_compile_pays_counts_for_all_candidates(monkeypatch):
+    model = Net().eval()
+    x = torch.randn(4, 8)
+    costs = iter([10.0, 1.0, 1.0, *[2.0] * 50])  # cold, with a filled cache, cold again; then of the others
+    start = search.Search._start
+
+    def started(this, arm):
+        times = start(this, arm)
+        return times if arm.candidate.way.eager else [next(costs), *[0.0] * (len(times) - 1)]
+
+    monkeypatch.setattr(search.Search, "_start", started)
+    with torch.no_grad():
+        verdict = lampwork.assess(model, x, calls=100, seconds=1)
+    first, *others = sorted(verdict.found.tried, key=lambda each: each.candidate.name != "whole: default")
+    assert first.start == 10.0 and others and all(each.start == 2.0 + 9.0 for each in others)
