@@ -12,7 +12,7 @@ places elements in memory by number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.errors import CompileError
-from lampwork.fakes.evaluate import evaluate as evaluate_node
 from lampwork.fakes.fake import Fake
+from lampwork.fakes.strides import is_dense, suggests_channels_last
 from lampwork.graph.build import emit, place
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.replay import Call, EagerBackward, Expression, Gradient, Value
@@ -98,17 +98,14 @@ class _Relaid:
         if view is None:
             return value
         shape, strides, offset = self.argument([list(view[0]), list(view[1]), view[2]], [])
-        was = recorded.meta["val"]
-        if was.dim() == len(shape):
-            for order in _orders(shape, strides, was):
-                return emit(self.graph, aten.permute.default, (value, order))
-        try:
-            viewed = evaluate_node(aten.view.default, (was, shape), {})
-        except RuntimeError:
-            viewed = None
-        if offset or viewed is None or list(viewed.stride()) != strides:
-            raise CompileError("relaid", "a gradient is a part of another's memory")
-        return self.emit_view(value, shape)
+        was, now = recorded.meta["val"], value.meta["val"]
+        if was.stride() != now.stride():  # the gradient's own strides are seen to when it is handed on
+            if not is_dense(was.size(), was.stride()):
+                raise CompileError("relaid", "a gradient is a part of memory with gaps")
+            options = {"dtype": was.dtype, "layout": torch.strided, "device": was.device, "pin_memory": False}
+            memory = emit(self.graph, aten.empty_strided.default, (list(was.size()), list(was.stride())), options)
+            value = emit(self.graph, aten.copy.default, (memory, value))
+        return emit(self.graph, aten.as_strided.default, (value, shape, strides, offset))
 
     def emit_view(self, value: Node, shape: Any) -> Node:
         """`value.reshape(shape)`."""
@@ -141,7 +138,22 @@ class _Relaid:
             raise CompileError("relaid", "what is handed in is decomposed by its place in memory")
         if op in (aten.view.default, aten._unsafe_view.default):  # a reshape, as it could be recorded
             return self.emit_view(*args)
+        if op in _DENSE:
+            args = self.dense(op, args)
         return emit(self.graph, op, args, kwargs)
+
+    def dense(self, op: Any, args: tuple) -> tuple:
+        """The arguments, of which eager's derivatives make the gradient contiguous before they call `op`."""
+        place, like = _DENSE[op]
+        given = args[place].meta["val"]
+        wanted = torch.contiguous_format
+        if like is not None and (op is not aten.native_group_norm_backward.default or given.device.type == "cpu"):
+            last = torch.channels_last if given.dim() == 4 else torch.channels_last_3d
+            wanted = last if suggests_channels_last(args[like].meta["val"]) else wanted
+        if given.is_contiguous(memory_format=wanted):
+            return args
+        made = emit(self.graph, aten.clone.default, (args[place],), {"memory_format": wanted})
+        return (*args[:place], made, *args[place + 1 :])
 
     def argument(self, given: Any, values: list[Any]) -> Any:
         if isinstance(given, Value):
@@ -154,16 +166,14 @@ class _Relaid:
         return given
 
 
-def _orders(shape: list[int], strides: list[int], was: torch.Tensor) -> Iterator[list[int]]:
-    """The order of dimensions in which `was` has this shape and these strides, if there is one."""
-    left = [(size, stride) for size, stride in zip(was.size(), was.stride())]
-    order: list[int] = []
-    for wanted in zip(shape, strides):
-        places = [place for place, each in enumerate(left) if each == wanted and place not in order]
-        if not places:
-            return
-        order.append(places[0])
-    yield order
+#: Which argument derivatives.yaml makes contiguous: in the format that is suggested by which other one.
+_DENSE: dict[Any, tuple[int, int | None]] = {
+    aten.native_group_norm_backward.default: (0, 1),
+    aten.cudnn_batch_norm_backward.default: (1, 0),
+    aten._cdist_backward.default: (0, None),
+    aten._weight_norm_interface_backward.default: (0, None),
+    aten.view_as_complex.default: (0, None),
+}
 
 
 def _hashable(view: Any) -> Any:
