@@ -320,7 +320,8 @@ def _is_exact(table: Table, node: Node) -> bool:
     """Whether a kernel of ours computes the node with eager's bits."""
     operands = [each for argument in node.all_input_nodes for each in _tensors(argument.meta.get("val"))]
     call = Call(_type_names(operands), _type_names(_tensors(node.meta["val"])), node.args, node.kwargs)
-    return is_exact(table, _torch.operator_name(node.target), call, _torch.contracts_products())
+    kind = next((each.device.type for each in _tensors(node.meta["val"])), "cpu")
+    return is_exact(table, _torch.operator_name(node.target), call, _torch.contracts_products(kind))
 
 
 def _type_names(tensors: Iterable[torch.Tensor]) -> frozenset[str]:
