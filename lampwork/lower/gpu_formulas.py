@@ -47,9 +47,7 @@ def _plus_scaled(lowering: Lowering, a: TensorValue | Number, b: TensorValue | N
 
 
 @on_gpus("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")
-def _add(
-    lowering: Lowering, self: TensorValue, other: TensorValue | Number, alpha: Number = 1
-) -> TensorValue:
+def _add(lowering: Lowering, self: TensorValue, other: TensorValue | Number, alpha: Number = 1) -> TensorValue:
     if alpha in (1, -1) or type(alpha) not in (int, float) or lowering.out.dtype not in FLOATING:
         found: TensorValue = RULES[lowering.origin.op](lowering, self, other, alpha)
         return found
@@ -63,9 +61,7 @@ def _sigmoid(lowering: Lowering, self: TensorValue) -> TensorValue:
 
 @on_gpus("silu")
 def _silu(lowering: Lowering, self: TensorValue) -> TensorValue:
-    return lowering.pointwise(
-        (self,), lambda x: ex.div(x, ex.add(_one(x), ex.unary("exp", ex.unary("neg", x))))
-    )
+    return lowering.pointwise((self,), lambda x: ex.div(x, ex.add(_one(x), ex.unary("exp", ex.unary("neg", x)))))
 
 
 @on_gpus("silu_backward")

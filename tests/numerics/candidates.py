@@ -53,7 +53,9 @@ def _one(name: str, *rest: Any, overload: str = "default", **options: Any) -> Ca
 
 def _rowed(function: Callable) -> Callable:
     """Of rows of a vector; of other layouts nothing."""
-    return lambda x: function(x[: x.numel() // 64 * 64].reshape(-1, 64)) if x.dim() == 1 and x.numel() >= 64 else x.clone()
+    return lambda x: (
+        function(x[: x.numel() // 64 * 64].reshape(-1, 64)) if x.dim() == 1 and x.numel() >= 64 else x.clone()
+    )
 
 
 _UNARY = """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
@@ -134,7 +136,8 @@ def tried(name: str, candidate: tuple, dtype: torch.dtype, device: str) -> dict[
         with torch.no_grad():
             ours, eagers = compiled(*inputs), program(*inputs)
         found["differing"] = [
-            sum(_differing(one, other) for one, other in zip(*pair, strict=True)) for pair in zip(ours, eagers, strict=True)
+            sum(_differing(one, other) for one, other in zip(*pair, strict=True))
+            for pair in zip(ours, eagers, strict=True)
         ]
         found["elements"] = sum(each.numel() for each in eagers[0])
         stats = lampwork.stats(compiled)

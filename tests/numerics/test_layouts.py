@@ -123,7 +123,11 @@ def steps(names, layout, loss, dtype, whole, weights_last=False, shape=(4, CHANN
             return y
 
         options = {"numerics": "eager", "cache": False}
-        run = (lampwork.compile(step if whole else trained, options=options)) if compiles else (step if whole else trained)
+        run = (
+            (lampwork.compile(step if whole else trained, options=options))
+            if compiles
+            else (step if whole else trained)
+        )
         results = []
         for batch in batches:
             trained.zero_grad()
