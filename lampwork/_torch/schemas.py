@@ -185,8 +185,8 @@ def clamp_takes_missing_limits() -> bool:
 @cache
 def contracts_products(kind: str = "cpu") -> bool:
     """Whether kernels for a device of that type round the sum of a product once, in vectors and in their tails:
-    `addcmul`, `lerp`, and `add` with an `alpha`. Builds for processors with fused instructions do, where the compiler contracts; others round
-    twice. CUDA's compiler contracts; a process without a GPU is not asked."""
+    `addcmul`, `lerp`, and `add` with an `alpha`. Builds for processors with fused instructions do, where the compiler
+    contracts; others round twice. CUDA's compiler contracts; a process without a GPU is not asked."""
     if kind == "cuda" and not torch.cuda.is_available():
         return True
     with kernels_only(), torch._C.DisableTorchFunction():

@@ -19,7 +19,7 @@ from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
 from lampwork.lower.pointwise import _sum_of_product
 from lampwork.lower.rules import RULES, on_gpus
-from lampwork.lower.values import Number, TensorValue
+from lampwork.lower.values import Number, Result, TensorValue
 
 
 def _one(x: Expr) -> Expr:
@@ -31,11 +31,10 @@ def _sigmoid_of(x: Expr) -> Expr:
 
 
 @on_gpus("div.Tensor", "div.Scalar", "true_divide.Tensor")
-def _div(lowering: Lowering, self: TensorValue | Number, other: TensorValue | Number) -> TensorValue:
+def _div(lowering: Lowering, self: TensorValue | Number, other: TensorValue | Number) -> Result:
     dtype = lowering.out.dtype
-    if type(other) not in (int, float) or dtype not in FLOATING:
-        found: TensorValue = RULES[lowering.origin.op](lowering, self, other)
-        return found
+    if not isinstance(other, (int, float)) or dtype not in FLOATING:
+        return RULES[lowering.origin.op](lowering, self, other)
     with np.errstate(all="ignore"):
         kind = np.float64 if compute_dtype(dtype) == "float64" else np.float32
         inverse = float(kind(1) / kind(other))
@@ -47,10 +46,9 @@ def _plus_scaled(lowering: Lowering, a: TensorValue | Number, b: TensorValue | N
 
 
 @on_gpus("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")
-def _add(lowering: Lowering, self: TensorValue, other: TensorValue | Number, alpha: Number = 1) -> TensorValue:
-    if alpha in (1, -1) or type(alpha) not in (int, float) or lowering.out.dtype not in FLOATING:
-        found: TensorValue = RULES[lowering.origin.op](lowering, self, other, alpha)
-        return found
+def _add(lowering: Lowering, self: TensorValue, other: TensorValue | Number, alpha: Number = 1) -> Result:
+    if alpha in (1, -1) or not isinstance(alpha, (int, float)) or lowering.out.dtype not in FLOATING:
+        return RULES[lowering.origin.op](lowering, self, other, alpha)
     return _plus_scaled(lowering, self, other, -alpha if "::sub" in lowering.origin.op else alpha)
 
 

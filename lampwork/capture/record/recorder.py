@@ -221,6 +221,7 @@ class Recorder(Recording):
         momentum: float, eps: float,
     ) -> Any:  # fmt: skip
         """With the momentum that is in the tensor `self.momentum` when the library is called."""
+        given: tuple[Any, ...]
         if op.base == "cudnn_batch_norm":
             called, given, place = _torch.cudnn_batch_norm(), (x, weight, bias, mean, variance, momentum, eps), 5
         else:

@@ -66,8 +66,8 @@ class Differentiated:
         graphs: TrainingGraphs | SizedGraphs | None = None,
         relaid: Relaid | None = None,
     ) -> None:
-        """`graphs`: runs the halves by CUDA graphs where it can, and as `forward` and `backward` elsewhere. `relaid`: has
-        backward programs for tangents in other layouts; None: these are copied."""
+        """`graphs`: runs the halves by CUDA graphs where it can, and as `forward` and `backward` elsewhere. `relaid`:
+        has backward programs for tangents in other layouts; None: these are copied."""
         assert artifact.backward is not None
         link = self.link = artifact.backward
         joint = self.joint = link.joint
@@ -234,9 +234,11 @@ class Differentiated:
         except Rerun as failure:
             if environment.strict:
                 raise CompileError("run", f"the backward pass for other layouts: {failure.__cause__}") from failure
-            found = self.half_by_eager(kept)
-        if found is not None:
-            saved.clear()
+            by_eager = self.half_by_eager(kept)
+            if by_eager is None:
+                return None
+            found = by_eager
+        saved.clear()
         return found
 
     def plain_gradients(

@@ -18,9 +18,9 @@ aten = torch.ops.aten
 PROGRAMS = {
     "aten::div.Tensor": (aten.div.Tensor, lambda x: (x, 0.3)), "aten::div.Scalar": (aten.div.Scalar, lambda x: (x, 3)),
     "aten::true_divide.Tensor": (aten.true_divide.Tensor, lambda x: (x, x + 5)),
-    "aten::add.Tensor": (lambda x: aten.add.Tensor(x, x * x, alpha=0.3), lambda x: (x,)),
+    "aten::add.Tensor": (lambda x, y: aten.add.Tensor(x, y, alpha=0.3), lambda x: (x, x * x)),
     "aten::add.Scalar": (lambda x: aten.add.Scalar(x, 2, 0.3), lambda x: (x,)),
-    "aten::sub.Tensor": (lambda x: aten.sub.Tensor(x, x * x, alpha=-2), lambda x: (x,)),
+    "aten::sub.Tensor": (lambda x, y: aten.sub.Tensor(x, y, alpha=-2), lambda x: (x, x * x)),
     "aten::sub.Scalar": (lambda x: aten.sub.Scalar(x, 2, 0.3), lambda x: (x,)),
     "aten::sigmoid.default": (aten.sigmoid.default, lambda x: (x,)), "aten::silu.default": (aten.silu.default, lambda x: (x,)),
     "aten::silu_backward.default": (aten.silu_backward.default, lambda x: (x, x * x)),
