@@ -56,3 +56,45 @@ def test_a_reshape_of_what_cannot_be_viewed():
         for one, other in zip(mine, eagers, strict=True):
             assert not apart(one, other) and one.stride() == other.stride()
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+SMALLEST = {
+    # Derivatives make the gradient contiguous before they call the kernel.
+    "group norm": (torch.nn.GroupNorm(2, 6), "transposed"),
+    # Kernels that are composite elsewhere.
+    "silu": (torch.nn.Sequential(torch.nn.Conv2d(6, 6, 1), torch.nn.SiLU()), "mean of squares"),
+    # What attention saves and hands on are views: a gradient is a part of another's memory.
+    "in projection": (torch.nn.Linear(5, 5), "transposed"),
+}
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_smallest(name):
+    model, loss = SMALLEST[name]
+    torch.manual_seed(0)
+    x = torch.randn(8, 6, 5, 5).transpose(2, 3).contiguous().transpose(2, 3)
+    compiled = lampwork.compile(model, options={"numerics": "eager", "cache": False})
+    found = []
+    for run in (compiled, model):
+        given = x.detach().requires_grad_()
+        model.zero_grad()
+        LOSSES[loss](run(given)).backward()
+        found.append([given.grad, *[each.grad.clone() for each in model.parameters()]])
+    assert not any(map(apart, *found))
+
+
+def test_saved_view_with_gaps():
+    """It was saved as a dense copy, of which vectors of another length are taken."""
+
+    def program(x):
+        return torch.nn.functional.gelu(torch.nn.functional.interpolate(x, scale_factor=2)[..., ::2, ::2])
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 6, 5, 5)
+    compiled = lampwork.compile(program, options={"numerics": "eager", "cache": False})
+    found = []
+    for run in (compiled, program):
+        given = x.detach().requires_grad_()
+        run(given).square().mean().backward()
+        found.append(given.grad)
+    assert not apart(*found)
