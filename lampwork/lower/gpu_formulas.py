@@ -112,7 +112,18 @@ def _gelu_backward(
         pdf = ex.mul(power, ex.like(_TWO_BY_ROOT_OF_PI * _ROOT_OF_HALF * 0.5, x))
         return ex.mul(g, _sum_of_product(lowering, x, pdf, cdf))
 
-    return NotImplemented if approximate == "tanh" else lowering.pointwise((grad_output, self), body)
+    def by_tanh(g: Expr, x: Expr) -> Expr:
+        square = ex.mul(x, x)
+        beta = ex.like(math.sqrt(2.0) * _TWO_BY_ROOT_OF_PI * 0.5, x)
+        inner = ex.mul(beta, _sum_of_product(lowering, ex.like(0.044715, x), ex.mul(square, x), x))
+        tanh = ex.unary("tanh", inner)
+        left, right = ex.mul(ex.like(0.5, x), x), ex.add(_one(x), tanh)
+        of_tanh = _sum_of_product(lowering, ex.unary("neg", tanh), tanh, _one(x))
+        of_inner = ex.mul(beta, _sum_of_product(lowering, ex.like(3 * 0.044715, x), square, _one(x)))
+        of_right = ex.mul(ex.mul(left, of_tanh), of_inner)
+        return ex.mul(g, _sum_of_product(lowering, ex.like(0.5, x), right, of_right))
+
+    return lowering.pointwise((grad_output, self), by_tanh if approximate == "tanh" else body)
 
 
 @on_gpus("addcdiv")

@@ -59,12 +59,13 @@ def test_a_reshape_of_what_cannot_be_viewed():
 
 
 SMALLEST = {
+    # A kernel whose vectors and tails differ, and which is composite elsewhere.
+    "silu": (torch.nn.SiLU(), lambda y: y.mean((2, 3)).square().sum()),
     # Derivatives make the gradient contiguous before they call the kernel.
-    "group norm": (torch.nn.GroupNorm(2, 6), "transposed"),
-    # Kernels that are composite elsewhere.
-    "silu": (torch.nn.Sequential(torch.nn.Conv2d(6, 6, 1), torch.nn.SiLU()), "mean of squares"),
-    # What attention saves and hands on are views: a gradient is a part of another's memory.
-    "in projection": (torch.nn.Linear(5, 5), "transposed"),
+    "group norm": (
+        torch.nn.GroupNorm(2, 6),
+        lambda y: (y.transpose(1, 3).contiguous() * torch.linspace(-1, 1, 6)).sum(),
+    ),
 }
 
 
@@ -72,13 +73,15 @@ SMALLEST = {
 def test_smallest(name):
     model, loss = SMALLEST[name]
     torch.manual_seed(0)
-    x = torch.randn(8, 6, 5, 5).transpose(2, 3).contiguous().transpose(2, 3)
+    x = torch.randn(4, 6, 5, 5)
+    if name == "silu":
+        x = x.transpose(2, 3).contiguous().transpose(2, 3)
     compiled = lampwork.compile(model, options={"numerics": "eager", "cache": False})
     found = []
     for run in (compiled, model):
         given = x.detach().requires_grad_()
         model.zero_grad()
-        LOSSES[loss](run(given)).backward()
+        loss(run(given)).backward()
         found.append([given.grad, *[each.grad.clone() for each in model.parameters()]])
     assert not any(map(apart, *found))
 

@@ -28,6 +28,7 @@ PROGRAMS = {
     "aten::tanh_backward.default": (aten.tanh_backward.default, lambda x: (x, x.tanh())),
     "aten::gelu.default": (aten.gelu.default, lambda x: (x,)), "gelu tanh": (lambda x: aten.gelu.default(x, approximate="tanh"), lambda x: (x,)),
     "aten::gelu_backward.default": (aten.gelu_backward.default, lambda x: (x * x, x)),
+    "gelu_backward tanh": (lambda g, x: aten.gelu_backward.default(g, x, approximate="tanh"), lambda x: (x * x, x)),
     "aten::addcdiv.default": (lambda x: aten.addcdiv.default(x, x, x * x + 1, value=0.3), lambda x: (x,)),
     "aten::hardsigmoid.default": (aten.hardsigmoid.default, lambda x: (x,)),
     "aten::hardswish.default": (aten.hardswish.default, lambda x: (x,)),
