@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from lampwork import _torch, collector
 from lampwork._torch import InitialStates
 from lampwork.backends import backend_of
@@ -26,13 +28,14 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, OffsetError
 from lampwork.fakes.kernels import is_refusal
 from lampwork.fakes.symbolic import SymbolicSizes
-from lampwork.graph.prepare import Halves, prepare, prepare_halves
+from lampwork.graph.prepare import Halves, prepare, prepare_halves, prepare_relaid
+from lampwork.graph.relaid import Laid
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
-from lampwork.ir.replay import Replay
+from lampwork.ir.replay import EagerBackward, Replay
 from lampwork.ir.size import Size
 from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
@@ -238,6 +241,31 @@ def gradient_layouts(
         if environment.strict:
             raise
         return None  # eager's values in another layout
+
+
+def relaid_backward(
+    half: EagerBackward, values: Sequence[Any], strides: Sequence[Any], device: str, settings: Settings
+) -> Artifact:
+    """A backward program for inputs that are laid out as `values`, in place of those with these `strides`."""
+    inputs, expected = [], []
+    for value, wanted in zip(values, strides, strict=True):
+        if not isinstance(value, torch.Tensor):
+            inputs.append(value)
+            expected.append(value)
+            continue
+        shape, about = tuple(value.shape), (value.dtype, value.device)
+        inputs.append(Laid(shape, tuple(value.stride()), *about))
+        expected.append(Laid(shape, tuple(wanted), *about))
+    seconds: dict[str, float] = {}
+    with _stage("prepare", seconds), uninterrupted():
+        functional = prepare_relaid(half, inputs, expected, device, settings)
+    program, native, source = _generate(
+        functional, settings, lambda stage, value: None, seconds, frozenset(), owns_inputs=True
+    )
+    return Artifact(
+        "backward", (), tuple(map(Argument, range(len(program.inputs)))), (), (), Return(ConstantValue(None)),
+        program, native, source, versions=versions(), compile_seconds=seconds,
+    )  # fmt: skip
 
 
 def _generate(

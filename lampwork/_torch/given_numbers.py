@@ -38,7 +38,7 @@ def with_numbers(op: OpOverload, places: tuple[int, ...]) -> OpOverload:
     """`op` of ATen's with tensors in place of the numbers at `places`, which count arguments of its schema."""
     schema = op._schema
     bits = sum(1 << place for place in places)
-    name = f"with{bits}_{schema.name.partition('::')[2]}"
+    name = f"with{bits}_{schema.name.removeprefix('aten::').replace('::', '__')}"
     full = name if op._overloadname == "default" else f"{name}.{op._overloadname}"
     call = calling(op, places)
     library = torch.library.Library(GIVEN_NUMBERS, "FRAGMENT")
@@ -88,7 +88,8 @@ def operator_given_numbers(name: str) -> OpOverload:
     """The operator of ours that is called `name` ("lampwork_given_numbers::with4_lerp.Scalar")."""
     bits, _, rest = name.partition("::with")[2].partition("_")
     places = tuple(place for place in range(int(bits).bit_length()) if int(bits) >> place & 1)
-    return with_numbers(overload(f"aten::{rest}"), places)
+    called = rest.replace("lampwork__", "lampwork::", 1) if rest.startswith("lampwork__") else f"aten::{rest}"
+    return with_numbers(overload(called), places)
 
 
 def calling(op: OpOverload, places: tuple[int, ...]) -> Callable:

@@ -183,17 +183,20 @@ def clamp_takes_missing_limits() -> bool:
 
 
 @cache
-def contracts_products() -> bool:
-    """Whether kernels for a CPU round the sum of a product once, in vectors and in their tails: `addcmul`, `lerp`, and
-    `add` with an `alpha`. Builds for processors with fused instructions do, where the compiler contracts; others round
-    twice."""
+def contracts_products(kind: str = "cpu") -> bool:
+    """Whether kernels for a device of that type round the sum of a product once, in vectors and in their tails:
+    `addcmul`, `lerp`, and `add` with an `alpha`. Builds for processors with fused instructions do, where the compiler
+    contracts; others round twice. CUDA's compiler contracts; a process without a GPU is not asked."""
+    if kind == "cuda" and not torch.cuda.is_available():
+        return True
     with kernels_only(), torch._C.DisableTorchFunction():
         count = torch.arange(1, 38, dtype=torch.float64)  # vectors, and a tail
         # Of 24 bits each, and so near to each other that double precision holds the exact results.
         a, b, c = (
-            (count * factor % 1 + 1).float() for factor in (0.618033988749895, 0.414213562373095, 0.7320508075688)
+            (count * factor % 1 + 1).float().to(kind)
+            for factor in (0.618033988749895, 0.414213562373095, 0.7320508075688)
         )
-        alpha, weight = torch.tensor(0.3), torch.tensor(0.1)
+        alpha, weight = torch.tensor(0.3, device=kind), torch.tensor(0.1, device=kind)
 
         def once(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
             return (x.double() * y.double() + z.double()).float()
@@ -202,6 +205,6 @@ def contracts_products() -> bool:
             torch.equal(torch.addcmul(a, b, c, value=0.3), once(b * alpha, c, a))
             and torch.equal(torch.addcmul(a, b, c), once(b, c, a))
             and torch.equal(torch.lerp(a, b, 0.1), once(weight, b - a, a))
-            and torch.equal(torch.lerp(a, b, 0.9), once(torch.tensor(0.9) - 1, b - a, b))
+            and torch.equal(torch.lerp(a, b, 0.9), once(torch.tensor(0.9, device=kind) - 1, b - a, b))
             and torch.equal(torch.add(a, b, alpha=0.3), once(b, alpha, a))
         )

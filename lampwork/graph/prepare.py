@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from lampwork.graph.padding import pad_products
 from lampwork.graph.partition import Choose, Halves, partition
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.recompute import cheapest
+from lampwork.graph.relaid import Laid, relaid_backward
 from lampwork.graph.repeated import repeated
 from lampwork.graph.replay import eager_backward_of, replay_of
 from lampwork.graph.result_layouts import with_exact_layouts
@@ -33,6 +34,7 @@ from lampwork.graph.simplify import (
 from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
 from lampwork.graph.whole_step import has_backward, rematerialise
 from lampwork.ir.region import FunctionalGraph, Region
+from lampwork.ir.replay import EagerBackward
 from lampwork.turns import give_way
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
@@ -126,6 +128,13 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     if halves.backward is not None:
         halves.backward = _run(each_half, halves.backward)
     return halves
+
+
+def prepare_relaid(
+    half: EagerBackward, inputs: Sequence[Laid | int], expected: Sequence[Laid | int], device: str, settings: Settings
+) -> FunctionalGraph:
+    """The backward half as `prepare_halves` leaves it, for inputs laid out so, in place of those `expected`."""
+    return _run(passes(_without_freezing(settings), device), relaid_backward(half, inputs, expected, device))
 
 
 def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:

@@ -30,6 +30,7 @@ from lampwork.backends import backend_of
 from lampwork.backends.exact import Call, Table, is_exact
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.strides import is_dense
 from lampwork.fakes.symbolic import hint_of
 from lampwork.graph.build import is_random
 from lampwork.graph.min_cut import INFINITE, Network
@@ -117,6 +118,8 @@ class Costs:
             base = node.all_input_nodes[0] if node.all_input_nodes else None
             if base is None or 2 * size > self.size(base) or _is_read_by_place(node):
                 return INFINITE
+            if self.exact is not None and not is_dense(value.size(), value.stride()):
+                return INFINITE  # the copy would be, and what is called might add up in another order
             return 1 + 3 * size
         if node in self.handed_out:
             return 1 + 3 * size
@@ -317,7 +320,8 @@ def _is_exact(table: Table, node: Node) -> bool:
     """Whether a kernel of ours computes the node with eager's bits."""
     operands = [each for argument in node.all_input_nodes for each in _tensors(argument.meta.get("val"))]
     call = Call(_type_names(operands), _type_names(_tensors(node.meta["val"])), node.args, node.kwargs)
-    return is_exact(table, _torch.operator_name(node.target), call, _torch.contracts_products())
+    kind = next((each.device.type for each in _tensors(node.meta["val"])), "cpu")
+    return is_exact(table, _torch.operator_name(node.target), call, _torch.contracts_products(kind))
 
 
 def _type_names(tensors: Iterable[torch.Tensor]) -> frozenset[str]:

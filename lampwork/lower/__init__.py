@@ -7,6 +7,7 @@ from lampwork.lower import (  # noqa: F401  (each registers its rules)
     cat_pad,
     dropout,
     factory,
+    gpu_formulas,
     indexing,
     loss_backward,
     normalization,

@@ -54,7 +54,7 @@ from lampwork.ir.size import Size, SizeExpr, symbols
 from lampwork.lower import expressions as ex
 from lampwork.lower.mixed_types import are_refused
 from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
-from lampwork.lower.rules import COPIES, PLACED, RULES, VIEWS, Rule
+from lampwork.lower.rules import COPIES, GPU_FORMULAS, PLACED, RULES, VIEWS, Rule
 from lampwork.lower.values import (
     CannotLoad,
     TensorMeta,
@@ -106,7 +106,9 @@ class Lowering(Nests):
         self.functional = functional
         #: What kernels may compute, if numbers are to be eager's bit by bit; None: all that they can.
         self.exact = backend_of(functional.device).exact if exact else None
-        self.contracts = exact and _torch.contracts_products()
+        kind = functional.device.partition(":")[0]
+        self.contracts = exact and _torch.contracts_products(kind)
+        self.formulas = GPU_FORMULAS if exact and kind == "cuda" else {}
         #: Buffers of nodes that are rematerialised (see `graph/whole_step.py`).
         self.rematerialised: set[str] = set()
         #: Symbols that calls of ATen decide: result and dimension of each.
@@ -245,7 +247,7 @@ class Lowering(Nests):
         is_elsewhere = self.is_elsewhere(value, args, kwargs)
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
-        rule = None if are_refused(what.name, args) or self.rounds_otherwise(what, args, kwargs) else what.rule
+        rule = None if are_refused(what.name, args) or self.rounds_otherwise(what, args, kwargs) else self.rule_of(what)
         is_native = not is_elsewhere and (what.is_placed or self.is_native(args, what.is_copy))
         if rule is not None and (what.is_view or is_native):
             items, buffers = len(self.items), len(self.buffers)
@@ -266,6 +268,9 @@ class Lowering(Nests):
                 del self.buffers[name]
                 self.known.pop(name, None)
         return self.extern(what, args, kwargs)
+
+    def rule_of(self, what: _Operator) -> Rule | None:
+        return self.formulas.get(what.name) or what.rule
 
     def rounds_otherwise(self, what: _Operator, args: tuple, kwargs: dict) -> bool:
         """Whether a kernel of the operator might not give eager's bits, which are asked for."""

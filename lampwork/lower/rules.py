@@ -18,6 +18,8 @@ Rule = Callable[..., "Result"]
 R = TypeVar("R", bound=Callable)
 
 RULES: dict[str, Rule] = {}
+#: Those that take their place on GPUs where numbers are to be eager's bit by bit (`gpu_formulas.py`).
+GPU_FORMULAS: dict[str, Rule] = {}
 #: Rules that never compute (views): they serve every dtype, complex and float8 included.
 VIEWS: set[str] = set()
 
@@ -43,6 +45,16 @@ def rule(*names: str) -> Callable[[R], R]:
             key = full_name(name if "::" in name else f"aten::{name}")
             assert key not in RULES, f"two rules for {key}"
             RULES[key] = function
+        return function
+
+    return register
+
+
+def on_gpus(*names: str) -> Callable[[R], R]:
+    """As `rule`, for `GPU_FORMULAS`."""
+
+    def register(function: R) -> R:
+        GPU_FORMULAS.update((full_name(f"aten::{name}"), function) for name in names)
         return function
 
     return register

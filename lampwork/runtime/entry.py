@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lampwork.backends import backend_of
-from lampwork.config import environment
+from lampwork.config import Settings, environment
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward
@@ -170,13 +170,16 @@ class Entry:
         break_point: Callable[[Continue], tuple[Callable, Callable | None]] | None = None,
         fell_back: FellBack = lambda diagnostic, seconds: None,
         run_backward: Run | None = None,
+        exact: Settings | None = None,
     ) -> None:
         """`run`: what runs the graph in place of the artifact's program (a foreign back end, an interpreter), and
         `run_backward` in place of that of its backward pass. `mode`: see `config`.
         `break_point`: for regions that end at a break, as `CompiledFunction.break_point`. `fell_back`: for backward
-        passes, as `CompiledFunction.fell_back`.
+        passes, as `CompiledFunction.fell_back`. `exact`: with which settings backward programs for other layouts are
+        compiled; None: tangents are copied.
         """
         self.fell_back = fell_back
+        self.exact = exact
         self.artifact = artifact
         self.host: Host | None = None
         self.backward: Host | None = None
@@ -279,7 +282,12 @@ class Entry:
                 lambda values, generation: (forward(values, generation), None),
                 lambda: TrainingGraphs(self.artifact, forward, backward, when, device, planned, allocated, give_back),
             )
-        return Differentiated(self.artifact, forward, backward, self.fell_back, graphs).call
+        relaid = None
+        if self.exact is not None and backward is not None:
+            from lampwork.runtime.autograd.relaid import Relaid
+
+            relaid = Relaid(link, self.exact, self.artifact.program.device)
+        return Differentiated(self.artifact, forward, backward, self.fell_back, graphs, relaid).call
 
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:
         compiled = compile_check(self.artifact.guards, ())

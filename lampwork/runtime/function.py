@@ -442,7 +442,10 @@ class CompiledFunction:
         return entry
 
     def _entry(self, artifact: Artifact, run: Run | None = None, run_backward: Run | None = None) -> Entry:
-        return Entry(artifact, self._eagerly, run, self.settings.mode, self.break_point, self.fell_back, run_backward)
+        exact = self.settings if self.settings.options.exact else None
+        return Entry(
+            artifact, self._eagerly, run, self.settings.mode, self.break_point, self.fell_back, run_backward, exact
+        )
 
     def fell_back(self, diagnostic: Diagnostic, seconds: float) -> None:
         """Eager has done a part of a call, in `seconds`."""

@@ -20,7 +20,8 @@ def test_row_has_eagers_bits(row, device):
     for dtype in types:
         found, called = differing(calls, dtype, arity, device)
         assert not any(found), (row, dtype, found)
-        assert not called, (row, dtype, called)
+        is_known = any(str(dtype).removeprefix("torch.") in each.types for each in exact.CUDA[row])
+        assert bool(called) != is_known, (row, dtype, called)  # of a type that the table leaves out it is called
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["float32", "bfloat16"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lampwork
+from lampwork import _torch
 from lampwork.capture.capture import capture
 from lampwork.capture.record.recorder import Recorder
 from lampwork.config import make_settings
@@ -165,3 +166,29 @@ def test_layouts(strides, expected):
         arguments = [recorder.input(each) for each in (torch.empty_strided((2, 1, 4), strides), *channels)]
         with recorder.recording():
             assert aten.cudnn_batch_norm.default(*arguments, True, 0.1, 1e-5)[0].stride() == expected
+
+
+def test_momentum_that_is_known_when_the_graph_runs():
+    settings = make_settings(options={"numerics": "eager"})
+    channels = [torch.rand(4) for _ in range(4)]
+
+    def call(x, share, weight, bias, mean, variance):
+        return torch.batch_norm(x, weight, bias, mean, variance, True, share.item(), 1e-5, True)
+
+    x = torch.randn(2, 4, 6, 6)
+    with torch.no_grad(), cuda_stand_in():
+        functional = prepare(capture(call, (x, torch.tensor(0.25), *channels), {}, settings), settings)
+        lowered = lower(functional, settings)
+    calls = [each.op for each in lowered.items if isinstance(each, Extern)]
+    assert any("batch_norm" in each and each.startswith("lampwork_given_numbers::with") for each in calls), calls
+    assert len(functional.writes) == 2
+    made = _torch.with_numbers(_torch.cudnn_batch_norm(), (5,))
+    assert _torch.overload(made.name()) is made
+
+
+def test_call_with_a_momentum(cudnn):
+    made = _torch.with_numbers(_torch.cudnn_batch_norm(), (5,))
+    x, channels = torch.randn(2, 4, 6, 6), [torch.rand(4) for _ in range(4)]
+    given = made(x, *channels, torch.tensor(0.3, dtype=torch.float64), 1e-5)
+    for found, expected in zip(given, _torch.cudnn_batch_norm()(x, *channels, 0.3, 1e-5), strict=True):
+        assert not apart(found, expected)

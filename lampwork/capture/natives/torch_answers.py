@@ -20,7 +20,7 @@ from lampwork.capture.outside.overlay import Break, HookNumber, IdentityNumber
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.fused import KERNELS
 from lampwork.capture.values.scalar import Scalar, is_backed
-from lampwork.capture.values.unbacked_numbers import beside
+from lampwork.capture.values.unbacked_numbers import beside, tensor_of
 from lampwork.fakes import strides
 from lampwork.fakes.shapes import is_dense
 
@@ -150,12 +150,20 @@ def _max_pool1d(pool: Any) -> Any:
 
 def _batch_norm(world: Any, *args: Any, **kwargs: Any) -> Any:
     """With a momentum that is known when the graph runs, or varies (`momentum=None`: one over the number of batches),
-    what the operator would write to the running statistics is written here."""
+    what the operator would write to the running statistics is written here. Where numbers are to be eager's bit by bit,
+    the operator gets the momentum when it is called."""
     if kwargs or len(args) != 9 or type(args[6]) is not Scalar:
         return world.call_native(torch.batch_norm, args, kwargs)
     x, weight, bias, mean, var, training, momentum, eps, vendor = args
     if not training or mean is None:
         return torch.batch_norm(x, weight, bias, mean, var, training, 0.0, eps, vendor)
+    recorder = world.recorder
+    if recorder.exact:
+        recorder.momentum = momentum.numbers.tensor(momentum) if is_backed(momentum) else tensor_of(momentum)
+        try:
+            return torch.batch_norm(x, weight, bias, mean, var, True, 0.5, eps, vendor)
+        finally:
+            recorder.momentum = None
     if is_backed(momentum):
         momentum = world.backed_numbers.unbacked(momentum)
     batch_mean, batch_var = torch.zeros_like(mean), torch.zeros_like(var)

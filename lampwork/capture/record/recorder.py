@@ -129,7 +129,7 @@ class Recorder(Recording):
         return all(_torch.storage_key(each) != key for each in tensors_in(self.called_with) if type(each) is Fake)
 
     def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:
-        if op.base in _CHANGED_BEFORE_RECORDING:
+        if op.base in _CHANGED_BEFORE_RECORDING and self.momentum is None:
             changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
             if changed is not None:
                 result = self.call(*changed)
@@ -146,6 +146,8 @@ class Recorder(Recording):
             if op.base == "as_strided_scatter" and args[0].requires_grad and not args[0].is_contiguous():
                 raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
             self.note_offset(args[0])
+        elif self.momentum is not None and op.base in _BATCH_NORMS and args[5]:
+            return self._train_batch_norm(op, *args)
         elif op.base == "cudnn_batch_norm":
             if not self.exact:
                 return self._call_cudnn_batch_norm(*args, **kwargs)
@@ -213,6 +215,24 @@ class Recorder(Recording):
         for statistic, new in zip((mean, variance), results[4:], strict=True):
             self.call(torch.ops.aten.copy_.default, (statistic, new), {})
         return results[:4]
+
+    def _train_batch_norm(
+        self, op: Operator, x: Fake, weight: Fake, bias: Fake | None, mean: Fake, variance: Fake, training: bool,
+        momentum: float, eps: float,
+    ) -> Any:  # fmt: skip
+        """With the momentum that is in the tensor `self.momentum` when the library is called."""
+        given: tuple[Any, ...]
+        if op.base == "cudnn_batch_norm":
+            called, given, place = _torch.cudnn_batch_norm(), (x, weight, bias, mean, variance, momentum, eps), 5
+        else:
+            called = torch.ops.aten._native_batch_norm_legit_functional.default
+            given, place = (x, weight, bias, mean, variance, training, momentum, eps), 6
+        results = infer(called, given, {})
+        taken = (*given[:place], self.momentum, *given[place + 1 :])
+        self.record(operator(_torch.with_numbers(called, (place,))), taken, {}, results)
+        for statistic, new in zip((mean, variance), results[-2:], strict=True):
+            self.call(torch.ops.aten.copy_.default, (statistic, new), {})
+        return results[:-2]
 
     def _copy_of_number(self, op: Operator, number: Any, **options: Any) -> Any:
         """Function transforms convert the numbers that meet their tensors; a number is seen as such here."""
@@ -368,6 +388,7 @@ def _takes_tensor(op: Operator) -> bool:
     return str(op.overload._schema.arguments[0].type) == "Tensor"
 
 
+_BATCH_NORMS = frozenset({"native_batch_norm", "cudnn_batch_norm"})
 _INDEXING = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor})
 _MASKS = (torch.bool, torch.uint8)
 

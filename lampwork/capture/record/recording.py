@@ -115,6 +115,8 @@ class Recording:
         self.called_with: tuple[Any, ...] = ()
         #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
         self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
+        #: In a tensor: what the batch norm that is called now takes as its momentum, in place of a number.
+        self.momentum: Fake | None = None
         #: What knows the numbers that operators were called with and capture does not know, if there are any.
         self.numbers: Any = None
         self._storages: dict[int, FakeStorage] = {}

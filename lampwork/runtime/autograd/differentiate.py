@@ -22,6 +22,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Checked, Saved, Tangent
 from lampwork.ir.size import evaluate
 from lampwork.runtime.autograd.gradient_layouts import GradientLayouts
+from lampwork.runtime.autograd.relaid import Relaid, is_other
 from lampwork.runtime.autograd.replay import EagerHalf, Gone, Kept, Replayed
 from lampwork.runtime.autograd.result_views import ResultViews
 from lampwork.runtime.autograd.tangents import flags, laid_out, missing
@@ -63,12 +64,15 @@ class Differentiated:
         backward: Run | None,
         fell_back: FellBack,
         graphs: TrainingGraphs | SizedGraphs | None = None,
+        relaid: Relaid | None = None,
     ) -> None:
-        """`graphs`: runs the halves by CUDA graphs where it can, and as `forward` and `backward` elsewhere."""
+        """`graphs`: runs the halves by CUDA graphs where it can, and as `forward` and `backward` elsewhere. `relaid`:
+        has backward programs for tangents in other layouts; None: these are copied."""
         assert artifact.backward is not None
         link = self.link = artifact.backward
         joint = self.joint = link.joint
         self.forward, self.backward, self.fell_back, self.graphs = forward, backward, fell_back, graphs
+        self.relaid = relaid
         #: Graph inputs that second derivatives need and autograd does not keep.
         self.kept = tuple(index for index in link.replayed if index not in link.saved_inputs)
         self.replayed: Replayed | None = None
@@ -174,11 +178,15 @@ class Differentiated:
         assert backward is not None
         found: Sequence[Any] | None = None
         token: Sequence[torch.Tensor] = ()  # owns the memory until all that reads it has been launched
+        relaid = self.relaid is not None and self.relaid.is_needed(tangents, layouts)
         if memory is not None:
             token = saved[-1:]
-            found = memory.gradients(inputs, run.sizes, tangents, layouts, run.devices)
+            if not relaid:
+                found = memory.gradients(inputs, run.sizes, tangents, layouts, run.devices)
             if found is None:
                 saved[len(inputs) :] = memory.saved
+        if found is None and relaid:
+            found = self.relaid_gradients(run, saved, tangents, layouts)
         if found is None:
             if run.runner is not None:
                 backward = run.runner.backward
@@ -201,6 +209,37 @@ class Differentiated:
         for index in dead:
             defined[index] = None
         return defined
+
+    def relaid_gradients(
+        self, run: _Call, saved: list[Any], tangents: Sequence[Any], layouts: Sequence[Tangent]
+    ) -> Sequence[Any] | None:
+        """`gradients`, by a program that takes the tangents as they are laid out; None where there is none."""
+        assert self.relaid is not None
+        values = [*saved, *run.sizes]
+        for index, (tangent, layout, kind) in enumerate(zip(tangents, layouts, run.devices, strict=True)):
+            if tangent is None and index in self.link.optional:
+                values.append(missing(layout, kind))
+            else:
+                values.append(tangent if is_other(tangent, layout) else laid_out(tangent, layout, kind))
+        values += flags(self.link.told, tangents, self.device)
+        strides = [each.stride() if isinstance(each, torch.Tensor) else None for each in values]
+        first = len(saved) + len(run.sizes)
+        strides[first : first + len(layouts)] = [layout.strides for layout in layouts]
+        program = self.relaid.program(values, strides)
+        if program is None:
+            return None
+        kept = list(values)
+        try:
+            found = program(values)
+        except Rerun as failure:
+            if environment.strict:
+                raise CompileError("run", f"the backward pass for other layouts: {failure.__cause__}") from failure
+            by_eager = self.half_by_eager(kept)
+            if by_eager is None:
+                return None
+            found = by_eager
+        saved.clear()
+        return found
 
     def plain_gradients(
         self,

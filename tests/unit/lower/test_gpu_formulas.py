@@ -1,0 +1,53 @@
+"""The formulas that kernels for GPUs have under numerics="eager": here by kernels for the CPU, near to ATen's there. (Their
+bits are tried on a GPU, by `tests.numerics.candidates`.)"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import lampwork
+from lampwork.backends import BACKENDS
+from lampwork.lower.lower import Lowering
+from lampwork.lower.rules import GPU_FORMULAS
+from tests.numerics.candidates import _Everything
+
+aten = torch.ops.aten
+PROGRAMS = {
+    "aten::div.Tensor": (aten.div.Tensor, lambda x: (x, 0.3)), "aten::div.Scalar": (aten.div.Scalar, lambda x: (x, 3)),
+    "aten::true_divide.Tensor": (aten.true_divide.Tensor, lambda x: (x, x + 5)),
+    "aten::add.Tensor": (lambda x, y: aten.add.Tensor(x, y, alpha=0.3), lambda x: (x, x * x)),
+    "aten::add.Scalar": (lambda x: aten.add.Scalar(x, 2, 0.3), lambda x: (x,)),
+    "aten::sub.Tensor": (lambda x, y: aten.sub.Tensor(x, y, alpha=-2), lambda x: (x, x * x)),
+    "aten::sub.Scalar": (lambda x: aten.sub.Scalar(x, 2, 0.3), lambda x: (x,)),
+    "aten::sigmoid.default": (aten.sigmoid.default, lambda x: (x,)), "aten::silu.default": (aten.silu.default, lambda x: (x,)),
+    "aten::silu_backward.default": (aten.silu_backward.default, lambda x: (x, x * x)),
+    "aten::sigmoid_backward.default": (aten.sigmoid_backward.default, lambda x: (x, x.sigmoid())),
+    "aten::tanh_backward.default": (aten.tanh_backward.default, lambda x: (x, x.tanh())),
+    "aten::gelu.default": (aten.gelu.default, lambda x: (x,)), "gelu tanh": (lambda x: aten.gelu.default(x, approximate="tanh"), lambda x: (x,)),
+    "aten::gelu_backward.default": (aten.gelu_backward.default, lambda x: (x * x, x)),
+    "gelu_backward tanh": (lambda g, x: aten.gelu_backward.default(g, x, approximate="tanh"), lambda x: (x * x, x)),
+    "aten::addcdiv.default": (lambda x: aten.addcdiv.default(x, x, x * x + 1, value=0.3), lambda x: (x,)),
+    "aten::hardsigmoid.default": (aten.hardsigmoid.default, lambda x: (x,)),
+    "aten::hardswish.default": (aten.hardswish.default, lambda x: (x,)),
+}  # fmt: skip
+
+
+def test_each_is_tried():
+    assert set(GPU_FORMULAS) <= set(PROGRAMS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_formula(name, dtype, monkeypatch):
+    monkeypatch.setitem(BACKENDS, "cpu", dataclasses.replace(BACKENDS["cpu"], exact=_Everything()))
+    monkeypatch.setattr(Lowering, "rule_of", lambda self, what: GPU_FORMULAS.get(what.name) or what.rule)
+    program, made = PROGRAMS[name]
+    given = made(torch.linspace(-6, 6, 997).to(dtype))
+    compiled = lampwork.compile(lambda *given: program(*given), options={"numerics": "eager", "cache": False})
+    expected = program(*[each.double() if isinstance(each, torch.Tensor) else each for each in given]).to(dtype)
+    limit = {"rtol": 1e-2, "atol": 4e-3} if dtype.itemsize == 2 else {}
+    torch.testing.assert_close(compiled(*given), expected, **limit)
+    assert not lampwork.stats(compiled)["extern_calls"]
