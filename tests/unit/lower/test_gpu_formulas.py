@@ -48,6 +48,6 @@ def test_formula(name, dtype, monkeypatch):
     given = made(torch.linspace(-6, 6, 997).to(dtype))
     compiled = lampwork.compile(lambda *given: program(*given), options={"numerics": "eager", "cache": False})
     expected = program(*[each.double() if isinstance(each, torch.Tensor) else each for each in given]).to(dtype)
-    limit = {"rtol": 1e-2, "atol": 4e-3} if dtype.itemsize == 2 else {}
+    limit = {2: {"rtol": 1e-2, "atol": 4e-3}, 4: {"rtol": 1e-4, "atol": 4e-5}}.get(dtype.itemsize, {})
     torch.testing.assert_close(compiled(*given), expected, **limit)
     assert not lampwork.stats(compiled)["extern_calls"]
