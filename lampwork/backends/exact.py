@@ -100,6 +100,19 @@ def _scaled_sum(call: Call) -> bool:
     return type(call.argument(2, "alpha", 1)) in (int, float)
 
 
+def _scaled_alike(call: Call) -> bool:
+    return _scaled_sum(call) and _alike(call)
+
+
+def _divides(call: Call) -> bool:
+    """Not by a size that varies: eager multiplies by the inverse of a number, which is known then only."""
+    return _alike(call) and not isinstance(call.argument(1, "other"), SizeExpr)
+
+
+def _by_tanh(call: Call) -> bool:
+    return call.argument(1, "approximate", "none") == "tanh"
+
+
 def _of_one_type(call: Call) -> bool:
     return len(call.types) == 1
 
@@ -212,11 +225,32 @@ CPU: Table = _joined(
     _rows("addcmul lerp.Scalar lerp.Tensor", FLOATING, contracted=True, condition=_of_one_type),
 )  # fmt: skip
 
-#: Rows whose kernels in CUDA are single operations of IEEE-754 on an element. A quotient by a number is none (eager
-#: multiplies by its inverse), nor is what nvcc may contract, nor the sign of a NaN in half precision, which eager's
-#: conversion to single precision loses. `tests/gpu/test_exact.py` tries them on a GPU.
+#: Rows that `python -m tests.numerics.candidates --device cuda` has found to hold on a GPU, with PyTorch 2.11 on an
+#: H100; `tests/gpu/test_exact.py` tries them again, those of one operand on every float32. Left out are the types that
+#: its table showed to differ. Functions such as `exp` are CUDA's own (libdevice) on both sides; a sum of a product is
+#: rounded once, in the place where nvcc contracts it (`lower/gpu_formulas.py`).
 CUDA: Table = _joined(
     _MOVES,
     _IEEE,
-    _rows("signbit", NATIVE - {"float16"}),
+    _rows("signbit copysign.Tensor", FLOATING - {"float16"}),
+    _rows("signbit", WHOLE),
+    _rows("add.Tensor add.Scalar sub.Tensor sub.Scalar", FLOATING, contracted=True, condition=_scaled_alike),
+    _rows("div.Tensor div.Scalar true_divide.Tensor", FLOATING, condition=_divides),
+    _rows(
+        """
+        reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh sigmoid silu softplus elu
+        mish softplus_backward elu_backward hardtanh_backward hardswish_backward hardsigmoid_backward
+        """,
+        FLOATING,
+    ),
+    _rows("sgn sign minimum maximum copysign.Scalar heaviside nan_to_num", FLOATING),
+    _rows("clamp clamp_min clamp_max", FLOATING, condition=_numbers_for_limits),
+    _rows("hardtanh leaky_relu leaky_relu_backward", FLOATING),
+    _rows("hardswish hardsigmoid", FLOATING - {"float64"}),
+    _rows("threshold sigmoid_backward", SINGLE_AND_DOUBLE),
+    _rows("square deg2rad rad2deg frac", FLOATING),
+    _rows("pow.Tensor_Scalar", FLOATING, condition=_small_power),
+    _rows("addcdiv addcmul lerp.Scalar silu_backward", FLOATING, contracted=True, condition=_of_one_type),
+    _rows("tanh_backward", SINGLE_AND_DOUBLE, contracted=True),
+    _rows("gelu", FLOATING, contracted=True, condition=_by_tanh),
 )

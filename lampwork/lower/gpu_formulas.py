@@ -37,7 +37,7 @@ def _div(lowering: Lowering, self: TensorValue | Number, other: TensorValue | Nu
         return RULES[lowering.origin.op](lowering, self, other)
     with np.errstate(all="ignore"):
         kind = np.float64 if compute_dtype(dtype) == "float64" else np.float32
-        inverse = float(kind(1) / kind(other))
+        inverse = float(kind(np.float64(1) / np.float64(other)))
     return lowering.pointwise((self,), lambda x: ex.mul(x, ex.like(inverse, x)))
 
 
@@ -132,6 +132,18 @@ def _addcdiv(
 ) -> TensorValue:
     def body(a: Expr, b: Expr, c: Expr) -> Expr:
         return _sum_of_product(lowering, ex.like(value, a), ex.div(b, c), a)
+
+    return lowering.pointwise((self, tensor1, tensor2), body)
+
+
+@on_gpus("addcmul")
+def _addcmul(
+    lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
+) -> TensorValue:
+    def body(a: Expr, b: Expr, c: Expr) -> Expr:
+        if value == 1:
+            return _sum_of_product(lowering, b, c, a)
+        return _sum_of_product(lowering, ex.like(value, a), ex.mul(b, c), a)
 
     return lowering.pointwise((self, tensor1, tensor2), body)
 

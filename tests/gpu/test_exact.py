@@ -9,19 +9,46 @@ import lampwork
 from bench.numerics import Run, equal_steps, own_steps
 from lampwork.backends import backend_of, exact
 from lampwork.benchmark import training, zoo
-from tests.numerics.exact_rows import CALLS, computing, differing
-from tests.ops.bits import apart
+from tests.numerics.exact_rows import CALLS, MORE, ON_GPUS, computing, differing
+from tests.ops.bits import apart, bits
 from tests.regress.test_numbers_of_calls import PROGRAMS
 
 
 @pytest.mark.parametrize("row", sorted(computing(exact.CUDA, exact._MOVES)))
 def test_row_has_eagers_bits(row, device):
-    types, arity, calls = CALLS[row]
+    types, arity, calls = {**ON_GPUS, **CALLS}[row]
     for dtype in types:
         found, called = differing(calls, dtype, arity, device)
         assert not any(found), (row, dtype, found)
         is_known = any(str(dtype).removeprefix("torch.") in each.types for each in exact.CUDA[row])
         assert bool(called) != is_known, (row, dtype, called)  # of a type that the table leaves out it is called
+
+
+UNARY = sorted(name for name in computing(exact.CUDA, exact._MOVES) if {**ON_GPUS, **CALLS}[name][1] == 1
+               and torch.float32 in {**ON_GPUS, **CALLS}[name][0])  # fmt: skip
+
+
+@pytest.mark.parametrize("row", UNARY)
+def test_row_of_one_operand_has_eagers_bits_of_every_float32(row, device):
+    _, _, calls = {**ON_GPUS, **CALLS}[row]
+    step = 1 << 27
+    for call in calls:
+        compiled = lampwork.compile(call, options={"numerics": "eager", "cache": False})
+        for start in range(-(1 << 31), 1 << 31, step):
+            x = torch.arange(start, start + step, device=device, dtype=torch.int32).view(torch.float32)
+            with torch.no_grad():
+                ours, eagers = compiled(x), call(x)
+            other = bits(ours) != bits(eagers)
+            assert not bool(other.any()), (row, int(other.sum()), x[other][:4], ours[other][:4], eagers[other][:4])
+        assert not lampwork.stats(compiled)["extern_calls"]
+
+
+@pytest.mark.parametrize("number", range(len(MORE)))
+def test_more_calls_have_eagers_bits(number, device):
+    types, arity, calls = MORE[number]
+    for dtype in types:
+        found, _ = differing(calls, dtype, arity, device)
+        assert not any(found), (dtype, found)
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["float32", "bfloat16"])

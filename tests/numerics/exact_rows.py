@@ -86,6 +86,20 @@ CALLS: dict[str, tuple[tuple[torch.dtype, ...], int, list[Callable]]] = {
     "aten::lerp.Tensor": (FLOATS, 3, [aten.lerp.Tensor]),
 }  # fmt: skip
 
+#: Of rows that only GPUs have.
+ON_GPUS: dict[str, tuple[tuple[torch.dtype, ...], int, list[Callable]]] = {
+    **{f"aten::{name}.default": (FLOATS, 1, [getattr(aten, name).default]) for name in """sqrt rsqrt exp exp2 expm1 log log2
+       log10 log1p sin cos tan sinh cosh tanh sigmoid silu elu mish""".split()},
+    **{f"aten::{name}.default": (FLOATS, 2, [getattr(aten, name).default]) for name in """sigmoid_backward tanh_backward
+       silu_backward hardswish_backward hardsigmoid_backward""".split()},
+    "aten::softplus.default": (FLOATS, 1, [aten.softplus.default, lambda x: aten.softplus.default(x, 0.3, 10.0)]),
+    "aten::softplus_backward.default": (FLOATS, 2, [lambda g, x: aten.softplus_backward.default(g, x, 0.3, 20.0)]),
+    "aten::elu_backward.default": (FLOATS, 2, [lambda g, x, r=r: aten.elu_backward.default(g, 0.3, 1.0, 2.0, r, x) for r in
+                                               (False, True)]),
+    "aten::hardtanh_backward.default": (FLOATS, 2, [lambda g, x: aten.hardtanh_backward.default(g, x, -1.0, 0.3)]),
+    "aten::gelu.default": (FLOATS, 1, [lambda x: aten.gelu.default(x, approximate="tanh")]),
+}  # fmt: skip
+
 #: More calls of rows that are above: multiples, whole numbers, operands of several types.
 MORE: list[tuple[tuple[torch.dtype, ...], int, list[Callable]]] = [
     (FLOATS[:2], 1, [lambda x: x**3]),

@@ -12,7 +12,7 @@ from lampwork import _torch
 from lampwork.backends import exact
 from tests.ops.bits import apart
 
-from .exact_rows import CALLS, FLOATS, MORE, computing, differing
+from .exact_rows import CALLS, FLOATS, MORE, ON_GPUS, computing, differing
 
 
 @pytest.mark.parametrize("row", CALLS)
@@ -35,7 +35,8 @@ def test_more_calls_have_eagers_bits(number):
 
 def test_each_row_that_computes_is_tried():
     assert computing(exact.CPU, exact._MOVES) == set(CALLS)
-    assert computing(exact.CUDA, exact._MOVES) <= set(CALLS)
+    assert computing(exact.CUDA, exact._MOVES) <= {*CALLS, *ON_GPUS}
+    assert set(ON_GPUS) <= set(exact.CUDA)
 
 
 @pytest.mark.parametrize("function", [torch.exp, torch.tanh, torch.sqrt, torch.sum, torch.nn.functional.gelu,
