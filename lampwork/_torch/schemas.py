@@ -202,7 +202,8 @@ def contracts_products(kind: str = "cpu") -> bool:
             return (x.double() * y.double() + z.double()).float()
 
         return (
-            torch.equal(torch.addcmul(a, b, c, value=0.3), once(b * alpha, c, a))
+            # For GPUs that one is another formula, `lower/gpu_formulas.py`.
+            (kind == "cuda" or torch.equal(torch.addcmul(a, b, c, value=0.3), once(b * alpha, c, a)))
             and torch.equal(torch.addcmul(a, b, c), once(b, c, a))
             and torch.equal(torch.lerp(a, b, 0.1), once(weight, b - a, a))
             and torch.equal(torch.lerp(a, b, 0.9), once(torch.tensor(0.9, device=kind) - 1, b - a, b))

@@ -117,6 +117,12 @@ def _of_one_type(call: Call) -> bool:
     return len(call.types) == 1
 
 
+def _product_alone(call: Call) -> bool:
+    """Of `addcmul` with a value the kernels for GPUs round another product first."""
+    value = call.argument(3, "value", 1)
+    return _of_one_type(call) and isinstance(value, (int, float)) and value == 1
+
+
 def _small_power(call: Call) -> bool:
     """Powers that are the number, its square, its inverse or its cube, which kernels of half types round once more."""
     exponent = call.argument(1, "exponent")
@@ -232,14 +238,14 @@ CPU: Table = _joined(
 CUDA: Table = _joined(
     _MOVES,
     _IEEE,
-    _rows("signbit copysign.Tensor", FLOATING - {"float16"}),
-    _rows("signbit", WHOLE),
+    _rows("signbit", NATIVE - {"float16"}),
+    _rows("copysign.Tensor", FLOATING - {"float16"}),
     _rows("add.Tensor add.Scalar sub.Tensor sub.Scalar", FLOATING, contracted=True, condition=_scaled_alike),
     _rows("div.Tensor div.Scalar true_divide.Tensor", FLOATING, condition=_divides),
     _rows(
         """
         reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh sigmoid silu softplus elu
-        mish softplus_backward elu_backward hardtanh_backward hardswish_backward hardsigmoid_backward
+        mish softplus_backward hardtanh_backward hardswish_backward hardsigmoid_backward
         """,
         FLOATING,
     ),
@@ -250,7 +256,8 @@ CUDA: Table = _joined(
     _rows("threshold sigmoid_backward", SINGLE_AND_DOUBLE),
     _rows("square deg2rad rad2deg frac", FLOATING),
     _rows("pow.Tensor_Scalar", FLOATING, condition=_small_power),
-    _rows("addcdiv addcmul lerp.Scalar silu_backward", FLOATING, contracted=True, condition=_of_one_type),
+    _rows("addcdiv lerp.Scalar silu_backward", FLOATING, contracted=True, condition=_of_one_type),
+    _rows("addcmul", FLOATING, contracted=True, condition=_product_alone),
     _rows("tanh_backward", SINGLE_AND_DOUBLE, contracted=True),
     _rows("gelu", FLOATING, contracted=True, condition=_by_tanh),
 )

@@ -136,18 +136,6 @@ def _addcdiv(
     return lowering.pointwise((self, tensor1, tensor2), body)
 
 
-@on_gpus("addcmul")
-def _addcmul(
-    lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
-) -> TensorValue:
-    def body(a: Expr, b: Expr, c: Expr) -> Expr:
-        if value == 1:
-            return _sum_of_product(lowering, b, c, a)
-        return _sum_of_product(lowering, ex.like(value, a), ex.mul(b, c), a)
-
-    return lowering.pointwise((self, tensor1, tensor2), body)
-
-
 def _between_0_and_6(x: Expr) -> Expr:
     moved = ex.add(x, ex.like(3, x))
     return ex.minimum(ex.maximum(moved, ex.like(0, x)), ex.like(6, x))

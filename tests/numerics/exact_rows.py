@@ -94,8 +94,6 @@ ON_GPUS: dict[str, tuple[tuple[torch.dtype, ...], int, list[Callable]]] = {
        silu_backward hardswish_backward hardsigmoid_backward""".split()},
     "aten::softplus.default": (FLOATS, 1, [aten.softplus.default, lambda x: aten.softplus.default(x, 0.3, 10.0)]),
     "aten::softplus_backward.default": (FLOATS, 2, [lambda g, x: aten.softplus_backward.default(g, x, 0.3, 20.0)]),
-    "aten::elu_backward.default": (FLOATS, 2, [lambda g, x, r=r: aten.elu_backward.default(g, 0.3, 1.0, 2.0, r, x) for r in
-                                               (False, True)]),
     "aten::hardtanh_backward.default": (FLOATS, 2, [lambda g, x: aten.hardtanh_backward.default(g, x, -1.0, 0.3)]),
     "aten::gelu.default": (FLOATS, 1, [lambda x: aten.gelu.default(x, approximate="tanh")]),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ class Background:
             raise error
 
     def can_wait(self, args: tuple, kwargs: dict) -> bool:
-        """Whether a later capture sees what the call saw: a call uses iterators up."""
+        """Whether a later capture sees what the call saw: a call uses iterators up that cannot be copied."""
         return _can_wait((args, kwargs), set())
 
     def asked(self, compiled: CompiledFunction, args: tuple, kwargs: dict) -> Callable[[], None] | None:
@@ -81,16 +82,42 @@ def _nothing() -> None:
 _COPIED = (list, dict, set, tuple)
 
 
-def _kept(value: Any, made: dict[int, Any]) -> Any:
-    """`value` with the plain containers in it copied; one that stands in two places, or in itself, is one copy.
+#: Iterators over what is not used up itself; and those over other iterators, as far as `__reduce__` tells all of them
+#: (not of a strict `zip`).
+_PLAIN_ITERATORS = tuple(type(iter(each)) for each in ([], (), "", range(0), range(1 << 70)))
+_ITERATORS_OF_ITERATORS = (enumerate, zip)
 
-    made   the copies so far, by the container's identity
+
+def _can_be_copied(iterator: Any) -> bool:
+    if type(iterator) in _PLAIN_ITERATORS:
+        return True
+    if type(iterator) not in _ITERATORS_OF_ITERATORS:
+        return False
+    told = iterator.__reduce__()
+    return len(told) == 2 and all(_can_be_copied(each) for each in told[1] if hasattr(type(each), "__next__"))
+
+
+def _copy_of_iterator(iterator: Any) -> Any:
+    """One that goes on from the same place, and leaves `iterator` there."""
+    if type(iterator) in _PLAIN_ITERATORS:
+        return copy.copy(iterator)
+    kind, parts = iterator.__reduce__()
+    return kind(*[_copy_of_iterator(each) if hasattr(type(each), "__next__") else each for each in parts])
+
+
+def _kept(value: Any, made: dict[int, Any]) -> Any:
+    """`value` with the plain containers and iterators in it copied; one that stands in two places, or in itself, is one
+    copy.
+
+    made   the copies so far, by the identity of what was copied
     """
     kind = type(value)
-    if kind not in _COPIED:
+    if kind not in _COPIED and not hasattr(kind, "__next__"):
         return value
     if id(value) in made:
         return made[id(value)]
+    if kind not in _COPIED:
+        return made.setdefault(id(value), _copy_of_iterator(value) if _can_be_copied(value) else value)
     copied: Any
     if kind is tuple:
         copied = tuple(_kept(each, made) for each in value)
@@ -107,7 +134,7 @@ def _kept(value: Any, made: dict[int, Any]) -> Any:
 
 def _can_wait(value: Any, seen: set[int]) -> bool:
     if type(value) not in _COPIED:
-        return not hasattr(type(value), "__next__")
+        return not hasattr(type(value), "__next__") or _can_be_copied(value)
     if id(value) in seen:
         return True
     seen.add(id(value))

@@ -46,8 +46,13 @@ DROPPED_AT_MOST = 32
 #: Calls that are compiled before a trial begins: what follows breaks is compiled in them, graphs are captured.
 WARM_UP = 4
 
-#: What a compile loads first.
-COMPILER = ("lampwork.pipeline", "lampwork.codegen.llvm.compile")
+#: What a compile loads first, and then bit by bit.
+COMPILER = (
+    "lampwork.pipeline", "lampwork.capture.record.scalars", "lampwork.codegen.llvm.compile",
+    "lampwork.codegen.llvm.module", "lampwork.runtime.launch.cpu", "lampwork.runtime.cache.entries",
+    "lampwork.runtime.guards.recompiles", "lampwork.runtime.guards.varying", "lampwork.runtime.leave.continuation",
+)  # fmt: skip
+COMPILER_FOR_GPUS = ("lampwork.codegen.triton.generate", "lampwork.codegen.triton.compile")
 
 WAYS_ON_GPU = ("reduce-overhead",)
 DEFAULT = "default"
@@ -130,7 +135,7 @@ class AutoFunction(CompiledFunction):
 
             if entries.is_anything_stored(self.function, self.settings):
                 return
-        for stage in COMPILER:
+        for stage in (*COMPILER, *(COMPILER_FOR_GPUS if torch.cuda.is_initialized() else ())):
             importlib.import_module(stage)
 
     def _start_again(self) -> None:

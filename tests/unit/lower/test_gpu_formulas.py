@@ -30,8 +30,6 @@ PROGRAMS = {
     "aten::gelu_backward.default": (aten.gelu_backward.default, lambda x: (x * x, x)),
     "gelu_backward tanh": (lambda g, x: aten.gelu_backward.default(g, x, approximate="tanh"), lambda x: (x * x, x)),
     "aten::addcdiv.default": (lambda x: aten.addcdiv.default(x, x, x * x + 1, value=0.3), lambda x: (x,)),
-    "aten::addcmul.default": (lambda x: aten.addcmul.default(x, x, x * x, value=0.3), lambda x: (x,)),
-    "addcmul of 1": (lambda x: aten.addcmul.default(x, x, x * x), lambda x: (x,)),
     "aten::hardsigmoid.default": (aten.hardsigmoid.default, lambda x: (x,)),
     "aten::hardswish.default": (aten.hardswish.default, lambda x: (x,)),
 }  # fmt: skip

@@ -201,8 +201,52 @@ def test_iterators_are_compiled_first():
 
     compiled = lampwork.compile(program, mode="auto")
     for _ in range(30):
-        assert float(compiled(iter([torch.ones(()), torch.ones(())]))) == 2.0
+        assert float(compiled(each for each in [torch.ones(()), torch.ones(())])) == 2.0
     assert lampwork.stats(compiled)["captures"] >= 1
+
+
+def test_iterators_that_can_be_copied_wait(held):
+    def program(pairs, numbers):
+        total = torch.zeros(())
+        for place, (one, other) in pairs:
+            total = total + one * other * place + next(numbers)
+        return total, next(numbers)
+
+    compiled = lampwork.compile(program, mode="auto", options={"cache": False})
+
+    def call():
+        ones, others = [torch.ones(()), torch.full((), 2.0)], (torch.full((), 3.0), torch.full((), 4.0))
+        pairs, numbers = enumerate(zip(ones, others), 1), iter(range(5, 9))
+        total, number = compiled(pairs, numbers)
+        assert float(total) == 3.0 + 16.0 + 5 + 6 and number == 7
+        assert next(numbers) == 8 and not list(pairs), "used by the call"
+
+    for _ in range(3):
+        call()
+    assert lampwork.stats(compiled)["captures"] == 0 and len(held) == 1
+    run_all(held)
+    assert lampwork.stats(compiled)["captures"] == 1
+    until_decided(call, compiled)
+
+
+def test_what_follows_a_break_in_a_loop_waits(held):
+    def program(x):
+        for _ in range(3):
+            if float(x.sum()) > 0:
+                x = x - 1
+            x = x * 2
+        return x
+
+    compiled = lampwork.compile(program, mode="auto", options={"cache": False})
+    captured = []
+    for number in range(40):
+        before = lampwork.stats(compiled)["captures"]
+        x = torch.full((4,), float(number % 2))
+        assert torch.equal(compiled(x), program(x))
+        captured.append(lampwork.stats(compiled)["captures"] - before)
+        run_all(held)
+    assert not any(captured), "in a call"
+    assert lampwork.stats(compiled)["continuations"] >= 1
 
 
 def test_lists_that_a_call_changes(held):
