@@ -166,7 +166,8 @@ class Search:
         tried = Tried(candidate)
         if not self._loaded:
             self._loaded = True
-            load(self.device)  # what `starting` stands for is not measured again with the first candidate
+            with self._empty_caches(candidate):  # with a filled one no compiler is loaded
+                load(self.device)  # what `starting` stands for is not measured again with the first candidate
         try:
             with self._empty_caches(candidate):
                 program.snapshot.restore()

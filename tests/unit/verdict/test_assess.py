@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import lampwork
+from lampwork import config
 from lampwork.verdict import assess as assess_module
 from lampwork.verdict import search
 from lampwork.verdict.candidate import Allowed, Way, candidates, repeated_blocks
@@ -320,3 +321,13 @@ def test_what_only_the_first_compile_pays_counts_for_all_candidates(monkeypatch)
         verdict = lampwork.assess(model, x, calls=100, seconds=1)
     first, *others = sorted(verdict.found.tried, key=lambda each: each.candidate.name != "whole: default")
     assert first.start == 10.0 and others and all(each.start == 2.0 + 9.0 for each in others)
+
+
+def test_a_compiler_is_loaded_whatever_the_cache_holds(monkeypatch):
+    """A process that finds the small programs in its cache loads none, and the first candidate would pay for it."""
+    folders = []
+    monkeypatch.setattr(search, "load", lambda device: folders.append(config.cache_dir()))
+    model, x = Net().eval(), torch.randn(4, 8)
+    with torch.no_grad():
+        lampwork.assess(model, x, calls=100, seconds=1)
+    assert len(folders) == 1 and folders[0] != config.cache_dir()
