@@ -40,7 +40,8 @@ def starting(device: str) -> Starting:
         return Starting(float(found["cold"]), float(found["warm"]))
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    cold, warm = map(min, zip(*(_cold_and_warm(device) for _ in range(3)), strict=True))
+    found = [_cold_and_warm(device) for _ in range(3)]
+    cold, warm = min(cold for cold, _ in found), min(warm for _, warm in found)
     made = Starting(cold, warm)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
