@@ -84,7 +84,8 @@ _COPIED = (list, dict, set, tuple)
 
 #: Iterators over what is not used up itself; and those over other iterators, as far as `__reduce__` tells all of them
 #: (not of a strict `zip`).
-_PLAIN_ITERATORS = tuple(type(iter(each)) for each in ([], (), "", range(0), range(1 << 70)))
+_ITERABLES: tuple[Any, ...] = ([], (), "", range(0), range(1 << 70))
+_PLAIN_ITERATORS = tuple([type(iter(each)) for each in _ITERABLES])
 _ITERATORS_OF_ITERATORS = (enumerate, zip)
 
 
