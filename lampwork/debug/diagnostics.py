@@ -356,6 +356,12 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "The compiled program raised an error before it had changed anything, and eager did not.",
         "Report it; under LAMPWORK_STRICT=1 the error is raised.",
     ),
+    "tangent-layout": Meaning(
+        "fallback",
+        'Under `numerics="eager"` a gradient is handed in that is laid out as none before, and is copied: last bits may '
+        "differ.",
+        "Take the loss inside of the compiled function, where layouts are known, or keep its layout from step to step.",
+    ),
     "unstable-state": Meaning(
         "fallback",
         "What the program reads was changed while the call was being compiled.",

@@ -50,6 +50,14 @@ _BATCHED = Diagnostic(
 )
 
 
+_RELAID = Diagnostic(
+    "tangent-layout",
+    "a gradient that is handed in is laid out otherwise than before, and there is no backward program for its layout: "
+    "it is copied, and last bits may differ from eager's",
+    remedy="Take the loss inside of the compiled function, where layouts are known.",
+)
+
+
 #: So many sizes are remembered, however many a program is given.
 _MOST_PROVEN = 1024
 
@@ -227,6 +235,7 @@ class Differentiated:
         strides[first : first + len(layouts)] = [layout.strides for layout in layouts]
         program = self.relaid.program(values, strides)
         if program is None:
+            self.fell_back(_RELAID, 0.0)
             return None
         kept = list(values)
         try:
