@@ -358,8 +358,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "tangent-layout": Meaning(
         "fallback",
-        'Under `numerics="eager"` a gradient is handed in that is laid out as none before, and is copied: last bits may '
-        "differ.",
+        'Under `numerics="eager"` a gradient is handed in that is laid out as none before, and is copied: last bits '
+        "may differ.",
         "Take the loss inside of the compiled function, where layouts are known, or keep its layout from step to step.",
     ),
     "unstable-state": Meaning(
