@@ -15,6 +15,7 @@ from lampwork.errors import OptionError
 from lampwork.graph.prepare import passes, prepare
 from lampwork.ir.loops import LoopNest
 from lampwork.ir.program import Extern
+from lampwork.ir.size import Symbol
 from lampwork.ir.verify import verify_lowered
 from lampwork.lower import lower
 from lampwork.runtime.cache.entries import key_of
@@ -92,19 +93,28 @@ def test_vendor_products_stay_eagers_calls():
 def test_rows_hold_for_their_types_and_arguments_alone(table):
     assert is_exact(table, "aten::add.Tensor", Call(SINGLE, SINGLE, (None, None)))
     assert is_exact(table, "aten::add.Tensor", Call(HALF, HALF, (None, None), {"alpha": 1}))
-    assert not is_exact(table, "aten::add.Tensor", Call(HALF, HALF, (None, None), {"alpha": 0.3}), contracts=True)
+    scaled = Call(HALF, HALF, (None, None), {"alpha": 0.3})
+    assert is_exact(table, "aten::add.Tensor", scaled, contracts=True) == (table is CUDA)
     assert not is_exact(table, "aten::add.Tensor", Call(SINGLE, SINGLE, (None, None), {"alpha": 0.3}), contracts=False)
     assert not is_exact(table, "aten::add.Tensor", Call(HALF | WHOLE, HALF, (None, None)))
     assert is_exact(table, "aten::_to_copy.default", Call(SINGLE, HALF))
     assert is_exact(table, "aten::_to_copy.default", Call(SINGLE, BOOL))
     assert not is_exact(table, "aten::_to_copy.default", Call(SINGLE, WHOLE))
     assert not is_exact(table, "aten::_to_copy.default", Call(WHOLE, HALF))
-    assert not is_exact(table, "aten::exp.default", Call(SINGLE, SINGLE))
+    assert is_exact(table, "aten::exp.default", Call(SINGLE, SINGLE)) == (table is CUDA)
     assert not is_exact(table, "aten::sum.default", Call(SINGLE, SINGLE))
 
 
-def test_what_nvcc_may_contract_is_no_row_of_gpus():
-    for name in ("addcmul.default", "addcdiv.default", "lerp.Scalar", "div.Tensor", "sqrt.default"):
+def test_rows_of_gpus():
+    assert is_exact(CUDA, "aten::addcmul.default", Call(SINGLE, SINGLE, (None, None, None)), contracts=True)
+    scaled = Call(SINGLE, SINGLE, (None, None, None), {"value": 0.3})
+    assert not is_exact(CUDA, "aten::addcmul.default", scaled, contracts=True), "another product is rounded first"
+    assert is_exact(CUDA, "aten::div.Tensor", Call(SINGLE, SINGLE, (None, 0.3)))
+    varies = Call(SINGLE, SINGLE, (None, Symbol("s0")))
+    assert not is_exact(CUDA, "aten::div.Tensor", varies), "eager multiplies by the inverse of a number"
+    assert is_exact(CUDA, "aten::gelu.default", Call(SINGLE, SINGLE, (None,), {"approximate": "tanh"}), contracts=True)
+    assert not is_exact(CUDA, "aten::gelu.default", Call(SINGLE, SINGLE, (None,)), contracts=True)
+    for name in ("lerp.Tensor", "sum.default", "gelu_backward.default", "elu_backward.default"):
         assert not is_exact(CUDA, f"aten::{name}", Call(SINGLE, SINGLE), contracts=True)
 
 
@@ -132,8 +142,8 @@ def on_a_gpu(program, *args):
 def test_programs_on_gpus_call_what_is_no_row():
     x = torch.randn(4, 8)
     assert on_a_gpu(lambda x: torch.relu(x * 0.5 + x) - x.abs(), x) == ([], 5)
-    assert on_a_gpu(lambda x: x / 3, x) == (["div.Tensor"], 0)  # eager multiplies by the inverse
-    assert on_a_gpu(lambda x: torch.addcmul(x, x, x), x) == (["addcmul.default"], 0)  # nvcc contracts
+    assert on_a_gpu(lambda x: torch.exp(x / 3).sqrt(), x) == ([], 3)
+    assert on_a_gpu(lambda x: torch.addcmul(x, x, x, value=0.3), x) == (["addcmul.default"], 0)
     assert on_a_gpu(lambda x: torch.nn.functional.gelu(x @ x.t()) + 1, x) == (["mm.default", "gelu.default"], 1)
     assert on_a_gpu(lambda x: torch.nn.functional.dropout(x, 0.1), x)[0] == ["native_dropout.default"]
     assert on_a_gpu(lambda x: torch.nn.functional.layer_norm(x, (8,)), x)[0] == ["native_layer_norm.default"]

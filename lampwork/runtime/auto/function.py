@@ -258,7 +258,7 @@ class AutoFunction(CompiledFunction):
         if entry is None and not self._jobs.can_wait(args, kwargs):
             return DEFAULT, None, None  # compiled first: an iterator has nothing left after the call
         if entry is None:
-            self._drop_what_never_served()
+            self._drop_what_does_not_serve()
             then = self._jobs.asked(self, args, kwargs)
             if then is None and not self._jobs.pending:
                 self._leave_eager()
@@ -330,21 +330,28 @@ class AutoFunction(CompiledFunction):
     def _forget_decisions(self) -> None:
         self._decided = tuple(each for each in self._decided if each.trial.decision is not None)
 
-    def _drop_what_never_served(self) -> None:
+    def _drop_what_does_not_serve(self) -> None:
         """Entries that have served no call were made while the program changed what it reads: a compile that gives way
-        sees many states, and no call finds all of them. The next ones are captured in one piece, and where there is no
-        room for one, these make it."""
+        sees many states, and no call finds all of them. The next ones are captured in one piece. Where there is no
+        room for one, these make it, and those that serve no more, as for a single number."""
         never = [entry for entry in self.entries if entry.serve not in self._classes]
-        if not never or self._jobs.pending:
+        if self._jobs.pending:
             return
-        self._jobs.in_one_piece = True
+        self._jobs.in_one_piece |= bool(never)
         if len(self.serves) < self.settings.options.recompile_limit or self._dropped >= DROPPED_AT_MOST:
             return
-        self._dropped += len(never)
-        with self._lock:
-            for entry in never:
-                self._remove(entry)
-        self._jobs.again(self)
+        now = self.counters.calls
+        idle = {
+            serve for serve, each in self._classes.items() if each.trial.decision is None and now - each.last > IDLE
+        }
+        never += [entry for entry in self.entries if entry.serve in idle]
+        if never:
+            self._dropped += len(never)
+            with self._lock:
+                for entry in never:
+                    self._remove(entry)
+            self._forget_removed()
+            self._jobs.again(self)
 
     def _leave_eager(self) -> None:
         """Nothing compiled is faster for such calls: the next of them are not looked at, unless a trial is held.
