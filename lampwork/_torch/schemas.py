@@ -202,7 +202,7 @@ def contracts_products(kind: str = "cpu") -> bool:
             return (x.double() * y.double() + z.double()).float()
 
         return (
-            # For GPUs that one is another formula, `lower/gpu_formulas.py`.
+            # Kernels for GPUs round another product there, and their table leaves that call out.
             (kind == "cuda" or torch.equal(torch.addcmul(a, b, c, value=0.3), once(b * alpha, c, a)))
             and torch.equal(torch.addcmul(a, b, c), once(b, c, a))
             and torch.equal(torch.lerp(a, b, 0.1), once(weight, b - a, a))

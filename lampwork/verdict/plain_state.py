@@ -2,7 +2,7 @@
 
 What a function reaches is walked through: cells of its closure, globals that it names, what containers and objects of
 the user's own classes hold, functions that it calls. Each is saved as it is, without a copy of what it holds, which is
-walked through in turn. Iterators cannot be put back, files and libraries' objects are left alone.
+walked through in turn. Iterators cannot be put back; files, and functions of installed packages, are left alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
+import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +25,10 @@ MOST_OBJECTS = 20_000
 
 _CONTAINERS = (list, dict, set, deque, bytearray)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-#: Libraries whose objects keep state of their own, which is none of the program's.
-_LIBRARIES = frozenset({"torch", "numpy", "lampwork", "transformers", "rich"}) | sys.stdlib_module_names
+#: Packages whose objects are saved by others here, or hold what belongs to the process: threads, locks, files.
+_LEFT_ALONE = frozenset({"torch", "numpy", "lampwork"}) | sys.stdlib_module_names
+#: Where installed packages and Python's own modules lie.
+_INSTALLED = tuple({sysconfig.get_path(each) for each in ("purelib", "platlib", "stdlib", "platstdlib")})
 
 
 class PlainState:
@@ -70,7 +73,7 @@ class PlainState:
         if isinstance(value, functools.partial):
             yield from (value.func, *value.args, *value.keywords.values())
             return
-        if _library(value) in _LIBRARIES:
+        if _is_installed(value):
             return
         for cell in value.__closure__ or ():
             try:
@@ -87,6 +90,10 @@ class PlainState:
         yield from found.values()
 
 
+def _is_installed(function: types.FunctionType) -> bool:
+    return _library(function) in _LEFT_ALONE or function.__code__.co_filename.startswith(_INSTALLED)
+
+
 def _library(value: Any) -> str:
     return str(getattr(value, "__module__", None) or "").partition(".")[0]
 
@@ -94,14 +101,14 @@ def _library(value: Any) -> str:
 def _is_users(value: Any) -> bool:
     kind = type(value)
     return not isinstance(value, types.ModuleType | type) and hasattr(value, "__dict__") and (
-        _library(kind) not in _LIBRARIES and kind.__module__ != "builtins"
+        _library(kind) not in _LEFT_ALONE and kind.__module__ != "builtins"
     )  # fmt: skip
 
 
 def _methods(value: Any) -> Iterator[object]:
     """The functions of the object's own class, which name globals."""
     for base in type(value).__mro__:
-        if _library(base) not in _LIBRARIES:
+        if _library(base) not in _LEFT_ALONE:
             yield from (each for each in vars(base).values() if isinstance(each, types.FunctionType))
 
 

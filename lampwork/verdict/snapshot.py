@@ -63,10 +63,10 @@ class Snapshot:
             self.add(holder)
         room = MOST_BYTES
         for each in found.tensors:
-            room -= each.numel() * each.element_size() if each.layout == torch.strided else room
-            if room < 0:
-                break
-            self.add(each)
+            size = each.numel() * each.element_size() if each.layout == torch.strided else MOST_BYTES
+            if size < room:
+                room -= size
+                self.add(each)
 
     def add_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
         for each in tensors:

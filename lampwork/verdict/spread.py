@@ -37,7 +37,7 @@ def outside(ours: Sequence[Mapping[str, Any]], eager: Sequence[Mapping[str, Any]
         elif any(each.dtype != value.dtype for each in mine):
             reasons.append(f"{name}: {mine[0].dtype} instead of {value.dtype}")
         elif value.numel():
-            why = _apart(_stacked(mine), _stacked(theirs), TOLERANCE.get(value.dtype, 1e-4))
+            why = _difference(_stacked(mine), _stacked(theirs), TOLERANCE.get(value.dtype, 1e-4))
             if why:
                 reasons.append(f"{name}: {why}")
     return tuple(reasons)
@@ -47,7 +47,7 @@ def _stacked(tensors: Sequence[Any]) -> torch.Tensor:
     return torch.stack([each.detach().double().cpu().reshape(-1) for each in tensors])
 
 
-def _apart(ours: torch.Tensor, eager: torch.Tensor, tolerance: float) -> str:
+def _difference(ours: torch.Tensor, eager: torch.Tensor, tolerance: float) -> str:
     if ours.isnan().any() and not eager.isnan().any():
         return "NaN, where eager has none for any seed"
     far = float((_distance(ours, eager, tolerance) > FAR).double().mean())

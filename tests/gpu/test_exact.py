@@ -20,9 +20,9 @@ def test_row_has_eagers_bits(row, device):
     for dtype in types:
         found, called = differing(calls, dtype, arity, device)
         assert not any(found), (row, dtype, found)
-        known = [each for each in exact.CUDA[row] if str(dtype).removeprefix("torch.") in each.types]
-        if all(each.condition is None for each in known):
-            assert bool(called) != bool(known), (row, dtype, called)  # of a type that the table leaves out it is called
+        is_known = any(str(dtype).removeprefix("torch.") in each.types for each in exact.CUDA[row])
+        if row != "aten::addcmul.default":  # a row for some of its calls alone
+            assert bool(called) != is_known, (row, dtype, called)  # of a type that the table leaves out it is called
 
 
 UNARY = sorted(name for name in computing(exact.CUDA, exact._MOVES) if {**ON_GPUS, **CALLS}[name][1] == 1
