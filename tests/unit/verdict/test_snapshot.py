@@ -142,3 +142,17 @@ def test_what_a_function_keeps_in_plain_python_is_undone():
         assert (feed.place, total, log, SEEN, TOTAL, float(scale)) == (0, 0, {"lines": []}, [], 0, 1.0)
         assert log["lines"] is lines
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+def test_a_large_tensor_keeps_no_small_one_from_being_saved(monkeypatch):
+    monkeypatch.setattr("lampwork.verdict.snapshot.MOST_BYTES", 1000)
+    batches, count = torch.zeros(1000), torch.zeros(3)
+
+    def program():
+        return batches.sum() + count.add_(1)
+
+    snapshot = Snapshot()
+    snapshot.add_program(program)
+    program()
+    snapshot.restore()
+    assert not count.any()
