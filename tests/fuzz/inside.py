@@ -8,6 +8,7 @@ infinities.
     sinc(0.01)            its derivative is a difference of two numbers that agree in four digits
     logaddexp2(-1, -1)    -1 + log2(2) is 0 or 1e-8
     softmax([40, 0])      the derivative is (g - sum(g * s)) * s, where s is 1 but for rounding
+    ldexp(1.0, 0.3)       of a double and a float: the power is rounded to a float
     nuttall(5)            0.36 - 0.49 + 0.14 - 0.01, by cosines, in a function written in Python
     arange(-2, 1, 0.1)    -2 + 20 * 0.1 is 0 or -6e-9: where vectors begin, the sum is rounded, too
 
@@ -92,6 +93,12 @@ def _log_add_exp(noise: Callable, x: torch.Tensor, y: Any, *, base: float) -> to
     return torch.where(greater.isfinite(), found, torch.logaddexp(x, y))
 
 
+def _ldexp(noise: Callable, x: torch.Tensor, y: Any) -> torch.Tensor:
+    if not isinstance(y, torch.Tensor) or not y.is_floating_point() or y.dtype == x.dtype:
+        return torch.ldexp(x, y)
+    return x * noise(torch.pow(2.0, y))
+
+
 def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
     """What an extreme of operands is where zeros of both signs are the least or greatest: either."""
     operands = [*args, *(each for name, each in kwargs.items() if name != "out")]
@@ -134,7 +141,7 @@ def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable,
 _BY_NAME: dict[str, Callable] = {
     "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
     "sigmoid": _sigmoid, "sinc": _sinc, "logaddexp": partial(_log_add_exp, base=math.e),
-    "logaddexp2": partial(_log_add_exp, base=2.0),
+    "logaddexp2": partial(_log_add_exp, base=2.0), "ldexp": _ldexp,
 }  # fmt: skip
 _FORMULAS: dict[Any, Callable] = {
     **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},

@@ -251,6 +251,7 @@ class Noise:
 
     def __init__(self, seed: int, units: float, seen: dict[int, Any] | None = None, is_whole: bool = False) -> None:
         self.units, self._seed, self._alike = int(units), seed, bool(seed % 2)
+        self._stays_finite = seed % 4 < 2
         self._generator = torch.Generator().manual_seed(seed)
         self._random = random.Random(seed)
         self._seen = seen if seen is not None else {}
@@ -309,6 +310,14 @@ class Noise:
         return torch.where(missing, other, value)
 
     def __call__(self, value: Any) -> Any:
+        """In every second pair of runs no number becomes infinite: terms at the end of their range are to cancel."""
+        disturbed = self._disturbed(value)
+        if not self._stays_finite or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return disturbed
+        risen = disturbed.detach().isinf() & value.detach().isfinite()
+        return torch.where(risen, value, disturbed) if bool(risen.any()) else disturbed
+
+    def _disturbed(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.layout != torch.strided:
             return value
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():

@@ -56,6 +56,7 @@ class Call:
         self.sum_dtype = torch.float32 if dtype.itemsize < 4 else dtype
         #: A little less than the greatest number: terms are disturbed.
         self.limit = torch.finfo(self.sum_dtype).max * (1 - 2.0**-18)
+        self.eps = torch.finfo(self.sum_dtype).eps
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments.get(name)
@@ -94,14 +95,16 @@ def _first(result: Any) -> torch.Tensor:
 
 
 def _sum_is_open(
-    above: Any, below: Any, infinite: tuple[torch.Tensor, torch.Tensor], limit: float, definition: Any
+    above: Any, below: Any, infinite: tuple[torch.Tensor, torch.Tensor], limit: float, definition: Any, unit: Any
 ) -> Open:
-    """Of the sum of the positive terms, and of the magnitudes of the negative ones; where terms are inf, and -inf."""
+    """Of the sum of the positive terms, and of the magnitudes of the negative ones; where terms are inf, and -inf. What
+    of such terms cancels leaves their rounding: `unit` times the sum of their magnitudes, of the result."""
     rises, falls = above > limit, below > limit
+    lost = (above + below) * unit
     risen, fallen = infinite
     never = risen | fallen
     is_lost = (rises | risen) & (falls | fallen) & (rises | falls)
-    return Open((definition,), rises & ~never, falls & ~never, is_lost)
+    return Open((definition, definition + lost, definition - lost), rises & ~never, falls & ~never, is_lost)
 
 
 def _signs(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,8 +136,9 @@ def _sum_of(*names: str, total: Callable = lambda call, given: _first(call.on(**
         )
         above, below = both(_signs, finite)
         risen, fallen = both(_infinities, terms)
-        whole = (total(call, terms) / scale).to(call.sum_dtype) / divisor(call, above)
-        return {0: _sum_is_open(above, below, (risen > 0, fallen > 0), limit, whole)}
+        count = divisor(call, above)
+        whole = (total(call, terms) / scale).to(call.sum_dtype) / count
+        return {0: _sum_is_open(above, below, (risen > 0, fallen > 0), limit, whole, call.eps / scale / abs(count))}
 
     return rule
 
@@ -176,7 +180,7 @@ def _interpolated(call: Call) -> Found:
     both = lambda parts: (parts[0] @ ups + parts[1] @ downs, parts[0] @ downs + parts[1] @ ups)
     above, below = (each.view(shape) for each in both(_signs(finite.flatten(2))))
     risen, fallen = ((each > 0).view(shape) for each in both(_infinities(x.flatten(2))))
-    return {0: _sum_is_open(above, below, (risen, fallen), limit, call.on(self=x) / scale)}
+    return {0: _sum_is_open(above, below, (risen, fallen), limit, call.on(self=x) / scale, call.eps / scale)}
 
 
 def _where_added(call: Call) -> Found:
@@ -205,7 +209,8 @@ def _loss(call: Call) -> Found:
     found = torch.where(total.to(call.sum_dtype).isfinite(), found, total)
     above, below = (each.sum() for each in _signs(scaled))
     risen, fallen = (each.bool().any() for each in _infinities(terms))
-    return {0: _sum_is_open(above, below, (risen, fallen), limit, found)}
+    unit = call.eps / _SMALLER * float(abs(found / total)) if bool(total.isfinite()) and bool(total) else 0.0
+    return {0: _sum_is_open(above, below, (risen, fallen), limit, found, unit)}
 
 
 # Sums of products ----------------------------------------
@@ -244,7 +249,7 @@ def _products(
             ups, downs = _signs(_finite(other))
             above, below, whole = above + ups, below + downs, whole + other
             risen, fallen = risen | (other == torch.inf), fallen | (other == -torch.inf)
-        opened = _sum_is_open(above, below, (risen, fallen), limit, whole / scale / scale)
+        opened = _sum_is_open(above, below, (risen, fallen), limit, whole / scale / scale, call.eps / scale / scale)
         return {0: opened if any_zero is None else replace(opened, any_zero=any_zero)}
 
     return rule
@@ -287,7 +292,7 @@ def _elementwise(terms: Callable[[Call], Sequence[torch.Tensor]]) -> Rule:
             return {}
         above, below = (each.sum(0) for each in _signs(_finite(found)))
         risen, fallen = (each.sum(0) > 0 for each in _infinities(found))
-        return {0: _sum_is_open(above, below, (risen, fallen), call.limit, call.on())}
+        return {0: _sum_is_open(above, below, (risen, fallen), call.limit, call.on(), call.eps)}
 
     return rule
 
@@ -388,8 +393,10 @@ def _spread(call: Call) -> Found:
     for _ in range(1 if "std" in call.operator.__name__ else 2):
         first = first / scale
     is_lost = crosses | rises & falls
+    rounding = over(_finite(x).abs(), "sum") * (call.eps / scale * reach.numel() / x.numel())
     return dict(enumerate([Open((first,), is_open, False, is_lost),
-                           *(Open((each / scale,), rises, falls, is_lost) for each in mean)]))  # fmt: skip
+                           *(Open((each / scale, each / scale + rounding, each / scale - rounding), rises, falls, is_lost)
+                             for each in mean)]))  # fmt: skip
 
 
 def _normalised(rows: Callable[[Call, torch.Tensor, str], torch.Tensor], by_sums: bool, name: str = "input") -> Rule:

@@ -304,3 +304,35 @@ def test_extremes_among_zeros_of_both_signs(call, monkeypatch):
     assert len(found) > 1 and (len(next(iter(found))) == 1 or {each[1] for each in found} == {True})
     with Overflow(Noise(1, 2.0)):
         assert bool(x.max(1)[0].signbit()[0])  # the first, whose place is given, too
+
+
+@pytest.mark.parametrize(
+    "call", ["torch.var_mean(v1, 1)[1]", "v1.mean(1)", "v1.sum(1)", "F.adaptive_avg_pool1d(v1, 1)", "v1.mv(v1[1])"]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_large_terms_leave_where_they_cancel(call, dtype):
+    """Eager says inf, or nothing of the small terms: another order gives any number that is small beside the large ones."""
+    largest = torch.finfo(dtype).max
+    rows = f"torch.tensor([[{largest}, {largest}, -{largest}, -{largest}], [1, 1, 1, 1]], dtype={dtype})"
+    specs = (Input((2, 4), str(dtype)[6:], values="unit"),)
+    program = planted_program(f"v1 = torch.where(x0 < 2, {rows}, 0)", f"v9 = {call}", inputs=specs)
+    pattern = r"^(?!torch\.where)(.*)$"
+    for row, kind in ((0, None), (1, judge.WRONG_VALUES)):
+        spoiled = in_rows((row,), lambda row: torch.full_like(row, 0.5), 2)
+        found = finding(program, pattern, r"spoiled(\1)", spoiled=spoiled)
+        assert (found and found.kind) == kind, row
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_within_an_operator_are_rounded(dtype):
+    """An area whose pieces are large and cancel, but for the last one: in another order it is lost. One beside it whose
+    pieces are whole numbers is not."""
+    large = 2.0 ** (40 if dtype == torch.float32 else 80)
+    rows = f"torch.tensor([[0, 1e6, {large}, 0, 1.178568959236145], [0, 1, 2, 5, 3]], dtype={dtype})"
+    specs = (Input((2, 5), str(dtype)[6:], values="unit"),)
+    program = planted_program(f"v1 = torch.where(x0 < 2, {rows}, 0)", "v9 = torch.trapezoid(v1, v1)", inputs=specs)
+    pattern = r"^(?!torch\.where)(.*)$"
+    for row, kind in ((0, None), (1, judge.WRONG_VALUES)):
+        spoiled = in_rows((row,), lambda row: row + 0.25, 2)
+        found = finding(program, pattern, r"spoiled(\1)", spoiled=spoiled)
+        assert (found and found.kind) == kind, row

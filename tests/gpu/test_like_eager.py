@@ -74,6 +74,7 @@ NUMBERS = {
     "two limits, one NaN": lambda x, n: x.clamp(min=math.nan, max=1.0),
     "a limit that varies": lambda x, n: x.clamp(min=n / n),
     "two limits, one varies": lambda x, n: x.clamp(n / n, 1.0),
+    "two limits, one varies, one is NaN": lambda x, n: x.clamp(math.nan, n),
     "sums of negative zeros": lambda x, n: (x * 0.0).abs().neg().sum(1) + 0,
     "means of negative zeros": lambda x, n: (x * 0.0).abs().neg().mean(0),
     "sums of no numbers": lambda x, n: (x * math.nan).nansum(1),

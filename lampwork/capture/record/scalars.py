@@ -358,7 +358,10 @@ def _clamp(scalars: Scalars, x: Any, min: Any = None, max: Any = None, misses: b
     ):
         if bound is not None:
             if type(bound) is not torch.SymFloat:
-                result = scalars.run(with_number, result, bound)
+                if bound == bound or alone or not x.is_cuda:
+                    result = scalars.run(with_number, result, bound)
+                else:  # alone it would be none
+                    result = scalars.run(aten.clamp.default, result, bound, bound)
                 continue
             limit = scalars.scalar(bound, dtype)
             if not x.is_cuda:

@@ -366,8 +366,10 @@ def power_of_number(x: Scalar, y: torch.Tensor) -> Spec:
 @rule("pow.Tensor_Scalar")
 def power(x: torch.Tensor, exponent: Scalar) -> Spec:
     dtype = promoted((x, exponent))
-    if not dtype.is_floating_point and dtype is not torch.bool:  # the meta kernel takes truth values for integers
-        raise Unknown
+    if dtype is torch.complex32:
+        raise NotImplementedError(f"pow is not implemented for '{_torch.scalar_type_name(dtype)}'")
+    if not dtype.is_floating_point and not dtype.is_complex and exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
     return elementwise((x,), dtype)
 
 
