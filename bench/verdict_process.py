@@ -9,7 +9,6 @@ time is that of the first call's.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import time
@@ -69,7 +68,6 @@ def run(case: Case, order: dict[str, Any]) -> dict[str, Any]:
     names: dict[str, Any] = {variable: case.function, "torch": torch}
     if holder != variable:
         _put(names, holder, case.model)
-    gc.disable()
     times = []
     began = last = time.perf_counter()
     if order["code"]:
@@ -81,9 +79,6 @@ def run(case: Case, order: dict[str, Any]) -> dict[str, Any]:
         now = time.perf_counter()
         times.append(now - last)
         last = now
-        if len(times) % 500 == 0:
-            gc.collect()
-            last = time.perf_counter()
     later = sorted(times[len(times) // 2 :])
     kept = later[: max(1, len(later) * 49 // 50)]  # what was interrupted is left out
     return {"first": times[: min(TOLD, len(times) // 2)], "later": sum(kept) / len(kept), "calls": len(times)}

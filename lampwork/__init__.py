@@ -56,7 +56,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _API:
-        import lampwork.api as home
+        with collector.paused():  # what is loaded stays: a collection meanwhile walks all of the program for nothing
+            import lampwork.api as home
     elif name in _ERRORS:
         import lampwork.errors as home  # type: ignore[no-redef]
     else:

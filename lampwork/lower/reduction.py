@@ -465,10 +465,10 @@ def _spread(lowering: Lowering, self: TensorValue, dim: object, correction: Any,
     whole = all(each == 1 for place, each in enumerate(self.shape) if place not in dims)
     if lowering.numerics.running_means and self.dtype == "float32" and whole and not with_mean:
         squared = _overflowing_as_the_sum(lowering, mean, squared, count)
-    # Eager's running mean is NaN from an infinity on, as the variance is, but where that comes last (which is
-    # not looked for in rows whose length is known and long). Of too few elements the variance alone is NaN.
+    # Eager's running mean is NaN from an infinity on, as the variance is, but where that comes last. Of too few
+    # elements the variance alone is NaN.
     few = math.floor(max(correction, 1))
-    ahead = _ahead_of_the_last(lowering, self, dims) if lowering.numerics.running_means else None
+    ahead = _ahead_of_the_last(lowering, self, dims) if lowering.numerics.running_means and with_mean else None
 
     def mean_at(index: IndexTuple) -> Expr:
         value, spread = mean.load(index), squared.load(index)
@@ -492,15 +492,15 @@ def _spread(lowering: Lowering, self: TensorValue, dim: object, correction: Any,
     )
 
 
-#: Rows of so many elements are looked at for an infinity: eager takes 20 times as long as we do for the rest of it.
+#: Rows of so many elements are looked at element by element.
 _SHORT_ROW = 8
 
 
 def _ahead_of_the_last(lowering: Lowering, self: TensorValue, dims: tuple[int, ...]) -> Body | None:
-    """0, or NaN where an element of a row over `dims` other than the last is not finite. None for long rows."""
+    """0, or NaN where an element of a row over `dims` other than the last is not finite. None where none is."""
     dtype = compute_dtype(self.dtype)
     sizes = [size for size in (self.shape[dim] for dim in dims) if isinstance(size, int)]
-    if len(sizes) < len(dims):
+    if len(sizes) < len(dims) or math.prod(sizes) > _SHORT_ROW:
 
         def unless_last(index: IndexTuple) -> Expr:
             other = ex.mul(ex.cast(self.load(index), dtype), ex.constant(0, dtype))
@@ -511,7 +511,7 @@ def _ahead_of_the_last(lowering: Lowering, self: TensorValue, dims: tuple[int, .
             return found
 
         return lowering.reduce("sum", self.shape, dims, unless_last, dtype, "ahead").load
-    if not 2 <= math.prod(sizes) <= _SHORT_ROW:
+    if math.prod(sizes) < 2:
         return None
     places = list(itertools.product(*(range(size) for size in sizes)))[:-1]
 

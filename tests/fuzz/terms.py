@@ -258,16 +258,16 @@ def _products(
 def _are_minus_zeros(
     of: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor, other: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """Where all products that are added up are -0, and the third term is: -0 if they are added to each other, and 0 if
-    they are added to a zero, with which libraries begin or not."""
+    """Where all products that are added up are -0, or there are none, and the third term is -0: -0 if they are added to
+    each other, and 0 if they are added to a zero, with which libraries begin or not."""
     if not bool((x == 0).any()) and not bool((y == 0).any()):
         return None
     count = lambda one, another: of(one.double(), another.double())
     minus = count(x.signbit(), ~y.signbit()) + count(~x.signbit(), y.signbit())
     others = count(x < 0, y > 0) + count(x > 0, y < 0)
     every = count(torch.ones_like(x), torch.ones_like(y))
-    found = (minus - others == every) & (every > 0)
-    return found if other is None else found & (other == 0) & other.signbit()
+    found = minus - others == every
+    return found & (every > 0) if other is None else found & (other == 0) & other.signbit()
 
 
 def _summed(product: Any) -> Callable:

@@ -283,6 +283,17 @@ def test_products_that_are_all_minus_zero(call):
     assert finding(program, pattern, r"spoiled(\1)", spoiled=twice).kind == judge.WRONG_VALUES
 
 
+def test_a_bias_of_minus_zero_beside_no_product():
+    """Where a window lies in the padding alone libraries give the bias, or add it to 0."""
+    inputs = (Input((1, 1, 2), "float32", values="unit"),)
+    texts = "v1 = x0 * 0 + 0.5", "v2 = v1[..., :1]", "v3 = v1[0, :, 0] * -0.0", "v9 = F.conv1d(v1, v2, v3, padding=1)"
+    program = planted_program(*texts, inputs=inputs)
+    spoiled = lambda x: torch.where(x == 0, torch.zeros_like(x).copysign(torch.tensor(sign)), x)
+    for sign in (1.0, -1.0):
+        assert finding(program, r"^(F\..*)$", r"spoiled(\1)", spoiled=spoiled) is None
+    assert finding(program, r"^(F\..*)$", r"\1 + 1e-3").kind == judge.WRONG_VALUES
+
+
 @pytest.mark.parametrize(
     "call", ["v1.amax(1)", "v1.amin((0, 1))", "v1.max()", "torch.aminmax(v1, dim=1)[0]", "v1.amax(1, True)"]
 )

@@ -282,11 +282,12 @@ def test_norms_of_one_number(order, dim):
 
 
 @pytest.mark.parametrize("dims", [0, -1, (0, 2), None], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
-def test_running_means_beside_infinities_where_sizes_vary(dims):
+def test_running_means_beside_infinities(dims, dynamic):
     """An infinity is the mean where it comes last, and NaN elsewhere."""
     program = lambda x: torch.std_mean(x, dims)
-    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
     generator = torch.Generator().manual_seed(0)
     for shape in ((2, 3, 4), (3, 5, 2), (9, 2, 3), (2, 3, 11)):
         for _ in range(10):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from lampwork import _torch, turns
+from lampwork import _torch, collector, turns
 from lampwork.backends import BACKENDS
 from lampwork.config import Settings
 from lampwork.ir.record import record
@@ -135,8 +135,9 @@ class AutoFunction(CompiledFunction):
 
             if entries.is_anything_stored(self.function, self.settings):
                 return
-        for stage in (*COMPILER, *(COMPILER_FOR_GPUS if torch.cuda.is_initialized() else ())):
-            importlib.import_module(stage)
+        with collector.paused():
+            for stage in (*COMPILER, *(COMPILER_FOR_GPUS if torch.cuda.is_initialized() else ())):
+                importlib.import_module(stage)
 
     def _start_again(self) -> None:
         self._classes: dict[Callable, _Class] = {}
