@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import io
 import itertools
+import json
 import re
 import sys
 import threading
@@ -280,6 +281,11 @@ def chosen(condition: bool, one: object, other: object) -> Any:
 def joined(*parts: str) -> str:
     """The parts as one text."""
     return "".join(parts)
+
+
+def json_text(record: object, *options: tuple[str, Any]) -> str:
+    """`json.dumps(record, **options)`."""
+    return json.dumps(record, **dict(options))
 
 
 class ArrayMethod:

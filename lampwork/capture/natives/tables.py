@@ -22,6 +22,7 @@ from lampwork.capture.natives import (
     host_functions,
     identities,
     introspection,
+    json_texts,
     library,
     locks,
     numpy_data,
@@ -39,8 +40,9 @@ from lampwork.ir.reference import is_replacement
 
 MODULES: tuple[ModuleType, ...] = (
     answers, assumptions, backward, cells, checkpoints, context_variables, conversions, function_modes, generators,
-    heaps, histories, host_functions, identities, introspection, iterators, library, locks, numpy_data, optimizers,
-    output, packed, python_warnings, saved_hooks, standard_values, switches, text, thread_locals, torch_answers,
+    heaps, histories, host_functions, identities, introspection, iterators, json_texts, library, locks, numpy_data,
+    optimizers, output, packed, python_warnings, saved_hooks, standard_values, switches, text, thread_locals,
+    torch_answers,
 )  # fmt: skip
 _ANSWERS = {
     native: answer
