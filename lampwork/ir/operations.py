@@ -121,7 +121,7 @@ def call_method(owner: object, name: str, *args: object, **kwargs: object) -> An
     return getattr(owner, name)(*args, **kwargs)
 
 
-def shuffled(generator: Any, values: Sequence[object]) -> list[object]:
+def shuffled(generator: Any, *values: object) -> list[object]:
     """A list of the values in the order that `generator.shuffle` brings them to."""
     order = list(values)
     generator.shuffle(order)
@@ -142,10 +142,10 @@ def remaining(iterator: Any) -> Sequence[object]:
         part = slice(state[0], None)
         if kind is list_reverseiterator:
             part = slice(state[0], None, -1) if state[0] >= 0 else slice(0, 0)
-        for base in (list, tuple):  # classes that derive from these may have a `__getitem__` of their own
-            if isinstance(sequence, base):
-                return base.__getitem__(sequence, part)
-        return sequence[part]
+        # Classes that derive from these may have a `__getitem__` of their own.
+        if isinstance(sequence, list):
+            return list.__getitem__(sequence, part)
+        return tuple.__getitem__(sequence, part) if isinstance(sequence, tuple) else sequence[part]
     if kind in _OVER_TABLES:
         try:
             return iterator.__reduce__()[1][0]
@@ -239,8 +239,8 @@ def advanced(iterator: Any, steps: int, exhausted: bool) -> None:
     """Takes `steps` elements from `iterator`, and all if `exhausted`. The function of a `map` or `filter` has been
     called: what it would be given is taken from the iterators beneath."""
     if type(iterator) is map or type(iterator) is filter:
-        _, (_, *parts) = iterator.__reduce__()
-        iterator = zip(*parts)
+        made: Any = iterator.__reduce__()
+        iterator = zip(*made[1][1:])
     for _ in range(steps):
         next(iterator, None)
     if exhausted:

@@ -6,8 +6,9 @@
 
 What an iterator has yet to give is read without advancing it (`Remaining`), and named by its place behind where the
 iterator stands: so an entry serves every turn of the loop whose elements are alike. How far the program went is an
-effect. The function of a `map` or `filter` is called by the program, with what is left of the iterators beneath. An iterator over a container that the program has changed is left to a native call, and so is one whose turns
-differ, from the third entry on (`runtime/guards/varying.py`): each would be captured with all turns behind it.
+effect. The function of a `map` or `filter` is called by the program, with what is left of the iterators beneath. An
+iterator over a container that the program has changed is left to a native call, and so is one whose turns differ, from
+the third entry on (`runtime/guards/varying.py`): each would be captured with all turns behind it.
 """
 
 from __future__ import annotations
