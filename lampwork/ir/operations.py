@@ -57,8 +57,8 @@ def not_contains(container: Any, item: Any) -> bool:
 
 
 def call(function: Callable, *args: object, **kwargs: object) -> Any:
-    """`function(*args, **kwargs)`, for callables that are values."""
-    return function(*args, **kwargs)
+    """`function(*args, **kwargs)`, for callables that are values. PyTorch tells no keywords from an empty dict."""
+    return function(*args, **kwargs) if kwargs else function(*args)
 
 
 def bound(descriptor: Any, instance: Any) -> Any:
