@@ -241,3 +241,34 @@ def test_stored(tmp_path, monkeypatch):
     for _, lengths in itertools.product(range(2), ([5, 3, 2], [1, 4, 4])):
         compiled = lampwork.compile(encoder, fullgraph=True)
         _same(compiled(_x(3, 5, 4), torch.tensor(lengths)), encoder(_x(3, 5, 4), torch.tensor(lengths)))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_dropout_between_layers_draws_as_eager(grad):
+    torch.manual_seed(0)
+    encoder = Encoder(nn.LSTM, num_layers=3, dropout=0.5).double()
+    twin = copy.deepcopy(encoder)
+    compiled = lampwork.compile(encoder, options={"cache": False})
+    for batch, time, lengths in CALLS:
+        seen = []
+        for function, model in ((compiled, encoder), (twin, twin)):
+            torch.manual_seed(batch)
+            x = _x(batch, time, 4).double().requires_grad_(grad)
+            with torch.set_grad_enabled(grad):
+                padded, found, _ = function(x, torch.tensor(lengths))
+                if grad:
+                    padded.sum().backward()
+            gradients = [each.grad for each in model.parameters()]
+            seen.append([padded.detach(), found, x.grad, gradients, torch.rand(2)])
+        _same(*seen)
+
+
+def test_other_inputs():
+    def program(x, lengths):
+        packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+        return *pad_packed_sequence(packed, padding_value=-3), packed.data
+
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    for x in (torch.arange(15).reshape(5, 3), _x(3, 5).T, _x(5, 3).half(), _x(5, 3, 2, 2)[..., ::2], _x(5, 3) > 0):
+        for lengths in ([3, 5, 1], torch.tensor([2, 2, 4], dtype=torch.int32)):
+            _same(compiled(x, lengths), program(x, lengths))
