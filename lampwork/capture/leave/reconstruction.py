@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from lampwork.capture.autograd.backward import is_spent
@@ -280,6 +281,8 @@ class Templates(ObjectTemplates):
             )
         if kind is weakref.ReferenceType and value() is not None and value.__callback__ is None:
             return self._after_parts(value, lambda: NewCall(reference(weakref.ref), (self.template(value()),)))
+        if isinstance(value, numpy.dtype) and value.isbuiltin == 1:
+            return self._after_parts(value, lambda: NewCall(reference(numpy.dtype), (ConstantValue(value.str),)))
         if kind in _LOCKS and _is_free(value):
             return self._after_parts(value, lambda: NewCall(reference(_LOCKS[kind]), ()))
         if isinstance(value, (type, types.ModuleType, *_BUILTIN_CALLABLES)):
