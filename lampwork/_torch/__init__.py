@@ -191,6 +191,13 @@ if TYPE_CHECKING:
         tensor_text,
     )
     from lampwork._torch.out_memory import keeps_given_memory
+    from lampwork._torch.packed import (
+        pack_padded,
+        pack_padded_backward,
+        packing_operators,
+        pad_packed,
+        pad_packed_backward,
+    )
     from lampwork._torch.recurrent import (
         KINDS,
         recurrent_layer_backward_below,
@@ -252,6 +259,7 @@ _LATER = (
     "cuda",
     "draws",
     "given_numbers",
+    "packed",
     "recurrent",
 )
 

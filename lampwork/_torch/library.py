@@ -179,7 +179,7 @@ def _bernoulli_of(p: torch.Tensor, size: object, stride: object, dtype: torch.dt
 
 @once
 def _define_operators() -> Any:
-    from lampwork._torch import recurrent
+    from lampwork._torch import packed, recurrent
 
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
@@ -200,6 +200,14 @@ def _define_operators() -> Any:
         "float exponential_average_factor, float epsilon) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
     )
     library.impl("cudnn_batch_norm", _cudnn_batch_norm, "CompositeImplicitAutograd")
+    library.define(packed.PACK, tags=(torch.Tag.dynamic_output_shape,))
+    library.impl("pack_padded", packed.pack_padded, "CompositeImplicitAutograd")
+    library.define(packed.PAD)
+    library.impl("pad_packed", packed.pad_packed, "CompositeImplicitAutograd")
+    library.define(packed.PACK_BACKWARD)
+    library.impl("pack_padded_backward", packed.pack_padded_backward, "CompositeImplicitAutograd")
+    library.define(packed.PAD_BACKWARD)
+    library.impl("pad_packed_backward", packed.pad_packed_backward, "CompositeImplicitAutograd")
     library.define(recurrent.FORWARD)
     library.impl("recurrent_layer", recurrent.recurrent_layer, "CompositeImplicitAutograd")
     library.define(recurrent.BACKWARD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import gc
 import os
 import sys
 import warnings
@@ -233,6 +234,7 @@ STATE: dict[str, Callable[[], Any]] = {
     "hardware": hardware,
     "recursion_limit": sys.getrecursionlimit,
     "working_directory": working_directory,
+    "collector": gc.isenabled,
     "text_hashes": lambda: hash("text"),
     "addresses": lambda: _THIS_PROCESS,
 }

@@ -47,6 +47,7 @@ SHAPE_FROM_SHAPES = frozenset({
 #: Ours, written in terms of others, which a graph holds as they are and without which it is the same.
 WHOLE = frozenset({
     "lampwork::recurrent_layer", "lampwork::recurrent_layer_backward", "lampwork::cudnn_batch_norm",
+    "lampwork::pack_padded", "lampwork::pad_packed", "lampwork::pack_padded_backward", "lampwork::pad_packed_backward",
 })  # fmt: skip
 #: Ours that can be called anew to see how eager lays out what is made of their results.
 REPEATABLE = WHOLE | {"lampwork::bernoulli_of"}

@@ -77,6 +77,8 @@ class SymbolicSizes(KnownSizes):
         self._required: dict[tuple, NumberExpr] = {}
         self._known: dict[tuple, bool] = {}
         self._notes = True
+        #: Sizes that contents decide, with what they are not above.
+        self._limits: list[tuple[Size, Size]] = []
 
     def __bool__(self) -> bool:
         return bool(self.hints or self._required)
@@ -151,7 +153,19 @@ class SymbolicSizes(KnownSizes):
         else:
             answer = True if high <= 0 else False if low > 0 else None
             answer = answer if relation == "<=" or answer is None else not answer
+        if answer is None and self._limits:
+            answer = self._by_limits(difference, relation)
         return always(difference, relation) if answer is None else answer
+
+    def _by_limits(self, difference: Size, relation: str) -> bool | None:
+        """`difference` beside 0, by what `at_most` noted."""
+        for size, most in self._limits:
+            room = self._difference(most, size)
+            if relation in ("<", ">=") and difference == room:
+                return relation == ">="
+            if relation in ("<=", ">") and difference == mul(room, -1):
+                return relation == "<="
+        return None
 
     def holds(self, left: Size, relation: str, right: Size) -> bool:
         """Whether the relation holds for the sizes seen. A guard says so, unless it is known."""
@@ -184,6 +198,12 @@ class SymbolicSizes(KnownSizes):
             self._known[left, relation, right] = True
         elif not answer:
             raise DataDependent(else_)
+
+    def at_most(self, size: Size, most: Size) -> None:
+        """Assumes that a size which contents decide is not above `most`, and answers questions by that."""
+        if self.known(size, "<=", most) is not True:
+            self.expect(size, "<=", most)
+            self._limits.append((size, most))
 
     def fits(self, value: Size) -> bool:
         """Whether an integer made of others has 64 bits, which sizes of memory have; guarded, as bounds end before."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import io
 import itertools
+import json
 import re
 import sys
 import threading
@@ -56,8 +57,8 @@ def not_contains(container: Any, item: Any) -> bool:
 
 
 def call(function: Callable, *args: object, **kwargs: object) -> Any:
-    """`function(*args, **kwargs)`, for callables that are values."""
-    return function(*args, **kwargs)
+    """`function(*args, **kwargs)`, for callables that are values. PyTorch tells no keywords from an empty dict."""
+    return function(*args, **kwargs) if kwargs else function(*args)
 
 
 def bound(descriptor: Any, instance: Any) -> Any:
@@ -120,7 +121,7 @@ def call_method(owner: object, name: str, *args: object, **kwargs: object) -> An
     return getattr(owner, name)(*args, **kwargs)
 
 
-def shuffled(generator: Any, values: Sequence[object]) -> list[object]:
+def shuffled(generator: Any, *values: object) -> list[object]:
     """A list of the values in the order that `generator.shuffle` brings them to."""
     order = list(values)
     generator.shuffle(order)
@@ -130,17 +131,21 @@ def shuffled(generator: Any, values: Sequence[object]) -> list[object]:
 def remaining(iterator: Any) -> Sequence[object]:
     """What a builtin iterator has yet to give, without advancing it.
 
-    Raises LookupError for other iterators, where a dict has changed its size, and for a `zip` or `enumerate` of
-    iterators that somebody else holds, too.
+    Of a `map` or `filter`: its function, with what each call of it would be given. Raises LookupError for other
+    iterators, where a dict has changed its size, and for those over iterators that somebody else holds, too.
     """
     kind = type(iterator)
     if kind in _OVER_SEQUENCES:
         _, (sequence, *_), *state = iterator.__reduce__()
         if not state or state[0] is None:
             return sequence
+        part = slice(state[0], None)
         if kind is list_reverseiterator:
-            return sequence[state[0] :: -1] if state[0] >= 0 else []
-        return sequence[state[0] :]
+            part = slice(state[0], None, -1) if state[0] >= 0 else slice(0, 0)
+        # Classes that derive from these may have a `__getitem__` of their own.
+        if isinstance(sequence, list):
+            return list.__getitem__(sequence, part)
+        return tuple.__getitem__(sequence, part) if isinstance(sequence, tuple) else sequence[part]
     if kind in _OVER_TABLES:
         try:
             return iterator.__reduce__()[1][0]
@@ -158,15 +163,25 @@ def remaining(iterator: Any) -> Sequence[object]:
     if kind is enumerate:
         _, (inner, count) = iterator.__reduce__()
         if sys.getrefcount(inner) == 3:  # of `iterator`, `inner` and the call: nobody else takes from it
-            return list(enumerate(remaining(inner), count))
+            return SideBySide((range(count, count + _NEVER_ENDS), remaining(inner)))
     if kind is zip:
         _, parts, *strict = iterator.__reduce__()
-        if not strict and all(sys.getrefcount(each) == 3 for each in parts):
-            return list(zip(*map(remaining, parts)))
+        if not strict and parts and all(sys.getrefcount(each) == 3 for each in parts):
+            return SideBySide(tuple(map(remaining, parts)))
+    if kind is map or kind is filter:
+        _, (function, *parts) = iterator.__reduce__()
+        if all(sys.getrefcount(each) == 4 for each in parts):  # of `iterator`, `parts`, `each` and the call
+            return SideBySide((Always(function), *map(remaining, parts)))
     raise LookupError(f"nothing is known of what is left of a {kind.__name__}")
 
 
-class Cycled(Sequence):
+class Left(Sequence):
+    """What an iterator has yet to give, where no builtin container holds it."""
+
+    __slots__ = ()
+
+
+class Cycled(Left):
     """What an `itertools.cycle` has yet to give: what is left of its first turn, then all again and again.
 
     `before`: what it has given of the first turn; in later turns, everything.
@@ -186,6 +201,51 @@ class Cycled(Sequence):
         if index < len(self.left):
             return self.left[index]
         return self.turn[(index - len(self.left)) % len(self.turn)]
+
+
+class SideBySide(Left):
+    """Tuples of what stands at one place in each of some sequences, as long as they all have something there."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Sequence[Any], ...]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return min(map(len, self.parts))
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return tuple([each[index] for each in self.parts])
+
+
+class Always(Left):
+    """One value, at every place."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __len__(self) -> int:
+        return _NEVER_ENDS
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.value
+
+
+def advanced(iterator: Any, steps: int, exhausted: bool) -> None:
+    """Takes `steps` elements from `iterator`, and all if `exhausted`. The function of a `map` or `filter` has been
+    called: what it would be given is taken from the iterators beneath."""
+    if type(iterator) is map or type(iterator) is filter:
+        made: Any = iterator.__reduce__()
+        iterator = zip(*made[1][1:])
+    for _ in range(steps):
+        next(iterator, None)
+    if exhausted:
+        for _ in iterator:
+            pass
 
 
 def _parts_of_cycle(iterator: Any) -> tuple[Any, list[Any]]:
@@ -280,6 +340,11 @@ def chosen(condition: bool, one: object, other: object) -> Any:
 def joined(*parts: str) -> str:
     """The parts as one text."""
     return "".join(parts)
+
+
+def json_text(record: object, *options: tuple[str, Any]) -> str:
+    """`json.dumps(record, **options)`."""
+    return json.dumps(record, **dict(options))
 
 
 class ArrayMethod:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 
 import pytest
@@ -64,3 +65,18 @@ def test_iterator(program):
         for ours, expected in zip(compiled(x), program(x), strict=True):
             assert torch.equal(ours, expected) if isinstance(expected, torch.Tensor) else ours == expected
     assert list(lampwork.stats(compiled)["breaks"]) == []
+
+
+def test_the_few_turns_of_a_cycle_are_an_entry_each():
+    def program(x, names):
+        name = next(names)
+        return {name: x * 2}, name == "a"
+
+    for letters, whole in (("ab", True), ("abcd", True), ("abcdefgh", False)):
+        compiled = lampwork.compile(program, options={"cache": False})
+        ours, theirs = itertools.cycle(letters), itertools.cycle(letters)
+        for _ in range(11):
+            assert str(compiled(torch.ones(1), ours)) == str(program(torch.ones(1), theirs))
+        stats = lampwork.stats(compiled)
+        assert (not stats["breaks"]) is whole and not stats["fallbacks"]
+        assert not whole or stats["captures"] == len(letters)

@@ -6,6 +6,7 @@ must exist first (tuples, bound methods, partials, frozen sets) are described af
 
 from __future__ import annotations
 
+import _thread
 import collections
 import functools
 import io
@@ -17,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from lampwork.capture.autograd.backward import is_spent
@@ -67,12 +69,18 @@ _ITERATORS = frozenset({
         value for value in vars(itertools).values() if isinstance(value, type) and value is not itertools.groupby
     ],
 }) - {operations.callable_iterator}  # fmt: skip
+_LOCKS: dict[type, Any] = {_thread.LockType: _thread.allocate_lock, _thread.RLock: _thread.RLock}
 _LIST_ITERATORS: frozenset[type] = frozenset({type(iter([])), type(reversed([]))})
 
 _ATTEMPT = ObjectRef("function", "lampwork.runtime.leave.post_graph", "attempt")
 _ARRAY_OF = ObjectRef("function", "lampwork.runtime.leave.post_graph", "array_of")
 
 _RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
+
+
+def _is_free(lock: Any) -> bool:
+    """Whether the program does not hold a lock of its own."""
+    return not (lock.locked() if type(lock) is _thread.LockType else lock._is_owned())
 
 
 def _truth(node: Any) -> torch.Tensor:
@@ -273,6 +281,10 @@ class Templates(ObjectTemplates):
             )
         if kind is weakref.ReferenceType and value() is not None and value.__callback__ is None:
             return self._after_parts(value, lambda: NewCall(reference(weakref.ref), (self.template(value()),)))
+        if isinstance(value, numpy.dtype) and value.isbuiltin == 1:
+            return self._after_parts(value, lambda: NewCall(reference(numpy.dtype), (ConstantValue(value.str),)))
+        if kind in _LOCKS and _is_free(value):
+            return self._after_parts(value, lambda: NewCall(reference(_LOCKS[kind]), ()))
         if isinstance(value, (type, types.ModuleType, *_BUILTIN_CALLABLES)):
             return self._object(value)
         if kind is list:

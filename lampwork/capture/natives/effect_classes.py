@@ -14,8 +14,10 @@ A function that is in no table breaks the graph: capture never guesses.
 from __future__ import annotations
 
 import builtins
+import cmath
 import collections
 import functools
+import gc
 import heapq
 import itertools
 import math
@@ -68,7 +70,7 @@ declare("holds", list, tuple, dict, set, frozenset, zip, enumerate, reversed, le
         collections.deque, types.SimpleNamespace, object, property, staticmethod, classmethod, types.MethodType,
         types.MappingProxyType, functools.partial, types.GenericAlias)  # fmt: skip
 declare("identity", sys.exc_info, sys.exception, callable, type, isinstance, issubclass)
-for _module in (math,):
+for _module in (math, cmath):
     declare("data", *[value for value in vars(_module).values() if callable(value)])
 declare("data", *[value for name, value in vars(operator).items() if isinstance(value, types.BuiltinFunctionType)])
 #: Functions of the class "data" that change a container, and keep what they are given.
@@ -212,6 +214,7 @@ _state(
 )  # fmt: skip
 STATE_READERS[sys.getrecursionlimit] = "recursion_limit"
 STATE_READERS[os.getcwd] = "working_directory"
+STATE_READERS[gc.isenabled] = "collector"
 _state("anomaly", "is_anomaly_enabled", "_C.is_anomaly_enabled", "_C.is_anomaly_check_nan_enabled")
 
 #: Writes of process state: performed while capturing, undone after it; a difference at the end becomes an effect.

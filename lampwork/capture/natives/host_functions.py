@@ -29,7 +29,7 @@ from lampwork.capture.machine.values import Enter
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.arrays import UnknownArray, can_follow
 from lampwork.capture.values.host_results import HostResult
-from lampwork.capture.values.scalar import Late, Scalar, element, is_unbacked
+from lampwork.capture.values.scalar import Late, Scalar, element, is_unbacked, kind_of
 from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import host_number, is_early
 from lampwork.capture.values.unknown_text import unknown_text
@@ -183,12 +183,21 @@ def _sample(world: Any, generator: Any, population: Any, k: Any, *, counts: Any 
     return [_item_of(world, whole, index, type(values[0])) for index in range(k)]
 
 
+def _is_early(value: Any) -> bool:
+    """Whether a number or a text is there before the graph runs."""
+    return is_early(value) or type(value) is str
+
+
 def _shuffle(world: Any, generator: Any, x: Any) -> Any:
-    values = _plain(world, x) if type(x) is list else None
-    if values is None or len(values) > _LONGEST_LIST:
+    if type(x) is not list:
         raise _decided("shuffle")
-    whole = world.host_calls.make(shuffled, (_owner(world, generator), values))
-    order = [_item_of(world, whole, index, type(values[0])) for index in range(len(values))]
+    world.touch(x)
+    kinds = {kind_of(each) or type(each) for each in x if not is_unbacked(each) or is_early(each)}
+    if len(kinds) != 1 or not kinds <= {int, float, str} or len(x) > _LONGEST_LIST or not all(map(_is_early, x)):
+        raise _decided("shuffle")
+    (kind,) = kinds
+    whole = world.host_calls.make(shuffled, (_owner(world, generator), *x))
+    order = [_item_of(world, whole, index, kind) for index in range(len(x))]
     world.machine.complete(world.set_item(x, slice(None), order))
     return None
 

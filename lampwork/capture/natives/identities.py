@@ -10,6 +10,7 @@ from lampwork.capture.machine.natives import checked_hash
 from lampwork.capture.outside.overlay import Break, IdentityNumber
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
+from lampwork.capture.values.scalar import taken_in
 from lampwork.capture.values.sizes import number
 from lampwork.ir.reference import is_replacement
 
@@ -33,7 +34,7 @@ def _hash(world: Any, *args: Any) -> Any:
     """Hashes of numbers are the same in every process; others depend on addresses or the process's seed."""
     if len(args) != 1:
         return hash(*args)
-    value = number(args[0])
+    value = number(taken_in(args[0]))
     if type(value) is Fake:
         if not is_replacement(world.class_lookup(Fake, "__hash__")[1]):
             return _id(world, value)  # as `Tensor.__hash__` has it

@@ -30,7 +30,7 @@ from lampwork.capture.values.walk import holds
 
 #: Python functions that depend on their arguments alone: run natively where these are plain data.
 PURE_FUNCTIONS: frozenset[Any] = frozenset({
-    json.dumps, json.loads, textwrap.dedent, textwrap.indent, textwrap.shorten, textwrap.wrap, textwrap.fill,
+    json.loads, textwrap.dedent, textwrap.indent, textwrap.shorten, textwrap.wrap, textwrap.fill,
     re.compile, re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.finditer, re.escape,
     getattr(re, "_compile", re.compile),
 })  # fmt: skip

@@ -16,12 +16,14 @@ from lampwork.capture.natives import (
     answers,
     context_variables,
     conversions,
+    environment,
     function_modes,
     generators,
     heaps,
     host_functions,
     identities,
     introspection,
+    json_texts,
     library,
     locks,
     numpy_data,
@@ -38,9 +40,10 @@ from lampwork.capture.values import assumptions, text
 from lampwork.ir.reference import is_replacement
 
 MODULES: tuple[ModuleType, ...] = (
-    answers, assumptions, backward, cells, checkpoints, context_variables, conversions, function_modes, generators,
-    heaps, histories, host_functions, identities, introspection, iterators, library, locks, numpy_data, optimizers,
-    output, packed, python_warnings, saved_hooks, standard_values, switches, text, thread_locals, torch_answers,
+    answers, assumptions, backward, cells, checkpoints, context_variables, conversions, environment, function_modes,
+    generators, heaps, histories, host_functions, identities, introspection, iterators, json_texts, library, locks,
+    numpy_data, optimizers, output, packed, python_warnings, saved_hooks, standard_values, switches, text,
+    thread_locals, torch_answers,
 )  # fmt: skip
 _ANSWERS = {
     native: answer

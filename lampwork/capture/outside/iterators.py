@@ -6,8 +6,9 @@
 
 What an iterator has yet to give is read without advancing it (`Remaining`), and named by its place behind where the
 iterator stands: so an entry serves every turn of the loop whose elements are alike. How far the program went is an
-effect. An iterator over a container that the program has changed is left to a native call, and so is one whose turns
-differ, from the third entry on (`runtime/guards/varying.py`): each would be captured with all turns behind it.
+effect. The function of a `map` or `filter` is called by the program, with what is left of the iterators beneath. An
+iterator over a container that the program has changed is left to a native call, and so is one whose turns differ, from
+the third entry on (`runtime/guards/varying.py`): each would be captured with all turns behind it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from lampwork.capture.outside.load import Loader
 from lampwork.ir.operations import remaining
 from lampwork.ir.source import Source
 from lampwork.ir.template import AdvanceIterator, Effect, SourceValue
+
+#: Iterators that may be followed.
+FOLLOWED = frozenset({*ITERATORS, map, filter})
 
 
 class Walk:
@@ -68,6 +72,27 @@ class Walks:
         walk.taken += 1
         return True, loader.load(element, source)
 
+    def advance_in(self, world: Any, iterator: Any) -> tuple[bool, Any]:
+        """`advance`; of a `map` or `filter`, with what their functions say of the elements."""
+        kind = type(iterator)
+        while True:
+            found, element = self.advance(iterator)
+            if not found or (kind is not map and kind is not filter):
+                return found, element
+            function, *given = element
+            if kind is filter and (function is None or function is bool):
+                if world.truth(given[0]):
+                    return True, given[0]
+                continue
+            try:
+                made = world.machine.call(function, tuple(given))
+            except StopIteration:  # is not told from the end
+                return False, None
+            if kind is map:
+                return True, made
+            if world.truth(made):
+                return True, given[0]
+
     def effects(self) -> list[Effect]:
         """How far iterators were taken."""
         moved = [walk for walk in self._walks.values() if walk is not None and (walk.taken or walk.exhausted)]
@@ -88,7 +113,7 @@ class Walks:
         """Whether the program has changed what it goes over, or what the iterators that it takes from go over."""
         loader = self.loader
         for part in gc.get_referents(iterator):
-            if type(part) is tuple or type(part) in ITERATORS:
+            if type(part) is tuple or type(part) in FOLLOWED:
                 if self._owner_written(part):
                     return True
                 continue
@@ -108,7 +133,7 @@ class Walks:
 def _next(world: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs or not 1 <= len(args) <= 2 or not world.families.opaque.follows(args[0]):
         return INTRINSICS[next](world, *args, **kwargs)
-    found, value = world.walks.advance(args[0])
+    found, value = world.walks.advance_in(world, args[0])
     if found:
         return value
     if len(args) == 1:

@@ -346,6 +346,9 @@ class Recorder(Recording):
             if known is not None:
                 with self._paused():
                     return known.item()
+            batch = self.contents.batch_in(first)
+            if batch is not None:
+                return int(batch)
         return self.contents.call(op, args, kwargs)
 
 

@@ -50,6 +50,8 @@ class Contents:
         self.must_differ = False
         #: Sizes that mostly are the least that they can be, by name, with that number.
         self._mostly: dict[str, int] = {}
+        #: Sizes of batches of sequences that the program packed: how many sequences there are, and steps of them all.
+        self.batches: dict[Any, tuple[Any, Any]] = {}
 
     def call(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """What the operator returns, recorded. Raises `DataDependent` where no graph holds it, and `Unsupported` for
@@ -112,6 +114,14 @@ class Contents:
                 return None
             size = size_of(size)
         return size if type(size) is int else None
+
+    def batch_in(self, tensor: Any) -> Any:
+        """How many sequences a packed batch has, where `tensor` is the first of its sizes; None for any other."""
+        if not self.batches or type(tensor) is not Fake or _torch.storage_key(tensor) in self.recorder.written:
+            return None
+        node = self.recorder.node_of(tensor)
+        is_first = node.op == "call_function" and node.target is aten.select.int and node.args[1:] == (0, 0)
+        return self.batches.get(node.args[0], (None,))[0] if is_first else None
 
     def record(self, overload: Any, args: tuple, kwargs: dict, specs: Any) -> Any:
         result = materialize(specs, args, kwargs)

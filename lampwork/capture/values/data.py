@@ -41,7 +41,7 @@ class Data:
             return kind is not slice or (
                 self.is_data(value.start) and self.is_data(value.stop) and self.is_data(value.step)
             )
-        if kind in DATES or kind in DIGESTS:
+        if kind in DATES or kind in DIGESTS or kind is memoryview:
             return id(value) not in self.loader.opaque
         if kind is numpy.ndarray:
             return id(value) not in self.loader.opaque and value.dtype.kind in "biufc"

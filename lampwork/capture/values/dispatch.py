@@ -38,7 +38,7 @@ from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.modules import ModuleFamily
 from lampwork.capture.values.objects import NamespaceFamily, ObjectFamily
 from lampwork.capture.values.opaque import OpaqueFamily
-from lampwork.capture.values.scalar import Scalar, is_backed, taken
+from lampwork.capture.values.scalar import Scalar, is_backed, taken, taken_in
 from lampwork.capture.values.scalars import ScalarFamily
 from lampwork.capture.values.sizes import SizeFamily, number
 from lampwork.capture.values.tensors import TensorFamily
@@ -239,7 +239,7 @@ class Dispatcher(World):
             return key.take()
         if kind is slice and isinstance(container, _INDEXED):
             key = slice(*map(taken, (key.start, key.stop, key.step)))
-        return number(key)
+        return number(taken_in(key) if kind is tuple else key)
 
     # -- iteration
 

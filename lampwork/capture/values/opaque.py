@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from lampwork.capture.machine import World
 from lampwork.capture.machine.iteration import InterpretedIterator
-from lampwork.capture.natives.effect_classes import ITERATORS
+from lampwork.capture.outside.iterators import FOLLOWED
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.family import HANDS_ON, Family
 
@@ -70,14 +70,14 @@ class OpaqueFamily(Family):
 
     def follows(self, value: Any) -> bool:
         """Whether it is an iterator whose next elements are known."""
-        known = id(value) in self.world.loader.opaque and type(value) in ITERATORS
+        known = id(value) in self.world.loader.opaque and type(value) in FOLLOWED
         return known and self.world.walks.follows(value)
 
     def iterate(self, value: Any) -> Any:
         return value if self.follows(value) else self.refuse(value)
 
     def advance(self, iterator: Any) -> tuple[bool, Any]:
-        return self.world.walks.advance(iterator) if self.follows(iterator) else self.refuse(iterator)
+        return self.world.walks.advance_in(self.world, iterator) if self.follows(iterator) else self.refuse(iterator)
 
     def iterable(self, value: Any) -> Any:
         return InterpretedIterator(self.world, value) if self.follows(value) else self.refuse(value)

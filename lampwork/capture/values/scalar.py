@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lampwork.capture.values.walk import holds
 from lampwork.fakes.fake import DataDependent
 from lampwork.ir.number import Apply, Compare, NumberExpr, constant, equals
 from lampwork.ir.number_operations import ARITHMETIC, OPERATIONS, RELATION_OF, RELATIONS
@@ -148,6 +149,14 @@ def taken(value: Any) -> Any:
     if is_backed(value):
         return value.take()
     return int(value) if type(value) is torch.SymInt else value
+
+
+_SCALAR = frozenset({Scalar})
+
+
+def taken_in(value: Any) -> Any:
+    """As `taken`, for what is in tuples, too."""
+    return tuple(map(taken_in, value)) if type(value) is tuple and holds(value, _SCALAR) else taken(value)
 
 
 # Native code that looks at the number gets it, or breaks the graph. ---------------------------------------------------

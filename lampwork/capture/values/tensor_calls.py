@@ -21,6 +21,7 @@ from lampwork.capture.record.fake import Fake, Unsupported
 from lampwork.capture.record.products import called as product_called
 from lampwork.capture.record.recurrent import RECURRENT, recurrent
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
+from lampwork.capture.values.overloads import overloaded
 from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
 from lampwork.capture.values.unbacked_numbers import as_size, item, items
 from lampwork.capture.values.walk import classes_in
@@ -113,6 +114,9 @@ class TensorCalls:
             if has_number(args, kwargs):
                 return call_with_numbers(function, args, kwargs)  # which says why not
         if not self.data.are_data(args, kwargs):
+            answer = overloaded(self.world, function, args, kwargs)
+            if answer is not NotImplemented:
+                return answer
             shown = self.data.describe_arguments(args, kwargs)
             args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
         if not self.data.are_data(args, kwargs):

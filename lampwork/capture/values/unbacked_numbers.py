@@ -66,6 +66,9 @@ def item(recorder: Any, tensor: Any) -> Any:
     if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
         with recorder._paused():
             return tensor.constant.item()
+    batch = recorder.contents.batch_in(tensor)
+    if batch is not None:
+        return batch
     kind: type
     if tensor.is_floating_point():
         dtype, kind = torch.float64, float

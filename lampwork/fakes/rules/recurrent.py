@@ -44,11 +44,11 @@ _GRU = 3
 
 
 def layer(
-    kind: str, x: torch.Tensor, states: Any, params: object, biases: bool, bidirectional: bool, differentiated: Any
-) -> tuple[Spec | None, ...]:
+    kind: str, x: torch.Tensor, states: Any, params: object, biases: bool, bidirectional: bool, differentiated: Any,
+    batch_sizes: object,
+) -> tuple[Spec | None, ...]:  # fmt: skip
     """What each kind of layer returns, whichever library runs it."""
-    length, batch = x.size()[:2]
-    shape = (length, batch, states[0].size()[-1] * (2 if bidirectional else 1))
+    shape = (*x.size()[:-1], states[0].size()[-1] * (2 if bidirectional else 1))
     made = [Spec(tuple(each.size()), contiguous(each.size()), x.dtype) for each in states]
     none = Spec((0,), (1,), x.dtype)
     return (
@@ -61,7 +61,7 @@ def layer(
 
 def layer_backward(
     kind: str, tangents: object, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool,
-    history: torch.Tensor, wanted: Any,
+    history: torch.Tensor, wanted: Any, batch_sizes: object,
 ) -> tuple[Spec, ...]:  # fmt: skip
     none = Spec((0,), (1,), x.dtype)
     specs = [
@@ -72,8 +72,42 @@ def layer_backward(
     return *specs[:count], *[none] * (2 - len(states)), *specs[count:], *[none] * (8 - len(params))
 
 
+def pad_packed(
+    data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, padding_value: object, total_length: int | None,
+    batch: int,
+) -> tuple[Spec, ...]:  # fmt: skip
+    length = batch_sizes.size()[0] if total_length is None else total_length
+    made = padded((length, batch, *data.size()[1:]), batch_first, data.dtype)
+    return made, Spec((batch,), (1,), torch.int64)
+
+
+def padded(size: tuple[int, ...], batch_first: bool, dtype: torch.dtype) -> Spec:
+    """A batch of sequences as ATen makes it: [length, batch, ...] in memory."""
+    (length, sequence, *inner), (steps, batch, *rest) = contiguous(size), size
+    if batch_first:
+        return Spec((batch, steps, *rest), (sequence, length, *inner), dtype)
+    return Spec(size, (length, sequence, *inner), dtype)
+
+
+def pad_packed_backward(
+    tangent: torch.Tensor, batch_sizes: object, batch_first: bool, total_length: int, steps: int
+) -> Spec:
+    shape = (steps, *tangent.size()[2:])
+    return Spec(shape, contiguous(shape), tangent.dtype)
+
+
+def pack_padded_backward(
+    tangent: torch.Tensor, batch_sizes: object, batch_first: bool, length: int, batch: int
+) -> Spec:
+    return padded((length, batch, *tangent.size()[1:]), batch_first, tangent.dtype)
+
+
 _layer, _layer_backward = _torch.recurrent_operators()
-RULES.update({_layer: layer, _layer_backward: layer_backward})
+_, _pad, _pack_backward, _pad_backward = _torch.packing_operators()
+RULES.update({
+    _layer: layer, _layer_backward: layer_backward, _pad: pad_packed, _pack_backward: pack_padded_backward,
+    _pad_backward: pad_packed_backward,
+})  # fmt: skip
 
 
 @functools.cache

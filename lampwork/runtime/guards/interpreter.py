@@ -23,7 +23,7 @@ from lampwork.ir.guard import (
     TensorIs,
 )
 from lampwork.ir.number import Leaf
-from lampwork.ir.operations import Cycled
+from lampwork.ir.operations import Left
 from lampwork.ir.operations import context_value as context_value  # compiled checks name it
 from lampwork.ir.operations import remaining as remaining  # and this
 from lampwork.ir.operations import thread_names as thread_names
@@ -126,7 +126,7 @@ def item(value: Any, key: Any) -> Any:
         return tuple.__getitem__(value, key)
     if issubclass(type(value), deque):
         return deque.__getitem__(value, key)
-    if issubclass(type(value), (MappingProxyType, range, str, bytes, Cycled)):
+    if issubclass(type(value), (MappingProxyType, range, str, bytes, Left)):
         return value[key]
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
@@ -291,9 +291,11 @@ def number_at(leaf: Leaf, scope: Scope) -> Any:
 
 def builtin_length(value: Any) -> int:
     """`len(value)` by the builtin container's own method."""
-    for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType, Cycled):
+    for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType):
         if issubclass(type(value), kind):
             return kind.__len__(value)
+    if issubclass(type(value), Left):
+        return len(value)
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from lampwork.ir.guard import Equals, Guard, TensorIs
+from lampwork.ir.operations import Cycled, remaining
 from lampwork.ir.source import Item, Remaining, Source
 from lampwork.runtime.guards.failures import why_not
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read, tensor_is
@@ -43,12 +44,21 @@ def what_varied(
 
 
 def what_turns(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> frozenset[Varying]:
-    """The iterators from outside that keep this call from an entry, by its guards."""
+    """The iterators from outside that keep this call from an entry, by its guards; not those that go over a few
+    elements again and again, which are worth an entry each."""
     scope = Scope(function, args, kwargs)
     found = ((guard, _iterator(guard.source)) for guard in guards)
-    return frozenset(
-        (iterator, "iterator", 0) for guard, iterator in found if iterator is not None and why_not(guard, scope)
-    )
+    turning = {iterator for guard, iterator in found if iterator is not None and why_not(guard, scope)}
+    return frozenset((iterator, "iterator", 0) for iterator in turning if not _comes_again(iterator, scope))
+
+
+def _comes_again(iterator: Source, scope: Scope) -> bool:
+    """Whether it goes over so few elements that its turns are few."""
+    try:
+        left = remaining(read(iterator, scope))
+    except (*READ_ERRORS, LookupError):
+        return False
+    return type(left) is Cycled and len(left.turn) <= MOST_TURNS + 1
 
 
 def _iterator(source: Source) -> Source | None:

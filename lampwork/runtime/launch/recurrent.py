@@ -27,4 +27,8 @@ OPERATORS = {
     "lampwork::mkldnn_rnn_layer_with_workspace.default": layer_with_workspace,
     "lampwork::recurrent_layer.default": layer,
     "lampwork::recurrent_layer_backward.default": layer_backward,
+    "lampwork::pack_padded.default": _torch.pack_padded,
+    "lampwork::pad_packed.default": _torch.pad_packed,
+    "lampwork::pack_padded_backward.default": _torch.pack_padded_backward,
+    "lampwork::pad_packed_backward.default": _torch.pad_packed_backward,
 }

@@ -6,6 +6,7 @@ program's order.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -62,6 +63,14 @@ def write(stream: Any, text: str) -> None:
 
 def flush(stream: Any) -> None:
     stream.flush()
+
+
+def putenv(name: bytes, value: bytes) -> None:
+    os.putenv(name, value)
+
+
+def unsetenv(name: bytes) -> None:
+    os.unsetenv(name)
 
 
 def log(

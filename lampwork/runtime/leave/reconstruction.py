@@ -21,6 +21,7 @@ from lampwork import _torch
 from lampwork.ir.number import Leaf, NumberExpr
 from lampwork.ir.number import text as number_text
 from lampwork.ir.number_operations import NAMES
+from lampwork.ir.operations import advanced
 from lampwork.ir.reference import resolve
 from lampwork.ir.region import Continue, Outcome, Raise, Return
 from lampwork.ir.source import Source
@@ -494,10 +495,4 @@ class _HELPERS:
         set.difference_update(target, gone)
         set.update(target, items)
 
-    @staticmethod
-    def advance(target: Any, steps: int, exhausted: bool) -> None:
-        for _ in range(steps):
-            next(target, None)
-        if exhausted:
-            for _ in target:
-                pass
+    advance = staticmethod(advanced)

@@ -21,7 +21,7 @@ def _code(text: str) -> CodeType:
     return names["function"].__code__
 
 
-_CALL = _code("def function(callable, args, kwargs): return callable(*args, **kwargs)")
+_CALL = _code("def function(callable, args, kwargs): return callable(*args, **kwargs) if kwargs else callable(*args)")
 _PASS_ON = _code("def function(inner, callable, args, kwargs): return inner(callable, args, kwargs)")
 _RAISE = _code("def function(error): raise error")
 _RAISE_FURTHER = _code("def function(inner, error): inner(error)")
