@@ -43,6 +43,7 @@ from lampwork.schedule.expressions import (
     estimate,
     find_symbol,
     flat_offset,
+    in_two_steps,
     rewriter,
     substitute_sizes,
 )
@@ -220,8 +221,7 @@ class _Builder:
             name = self._parameter(load.buffer, "read")
             return self.pool.load(name, (flat_offset(index, strides),), load.dtype, indirect, mask, load.other)
 
-        values = {name: substitute_sizes(value, self._values(space, time)) for name, value in member.values.items()}
-        found = rewriter(self.pool, {**self.size_values, **values}, on_load)
+        found = rewriter(self.pool, self._values(space, time), on_load, first=member.values)
         self.rewriters[key] = found
         return found
 
@@ -376,8 +376,7 @@ class _Builder:
         strides = tuple([substitute_sizes(s, self.size_values) for s in self.buffers[member.buffer].strides])
         # A reduction is stored after its loops, where only the row is known.
         space = frozenset() if member.operator.reduction else timed.space
-        values = {name: substitute_sizes(part, self._values(space, time)) for name, part in member.values.items()}
-        index = tuple([substitute_sizes(part, {**self.size_values, **values}) for part in store.index])
+        index = tuple([in_two_steps(part, member.values, self._values(space, time)) for part in store.index])
         rewrite = self._rewriter(timed, time, space)
         indirect, names = [], {}
         for name, bound in store.indirect:

@@ -195,18 +195,28 @@ def view_index(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tupl
     return tuple(result)
 
 
+def in_two_steps(value: Size, first: Mapping[str, Size], then: Mapping[str, Size]) -> Size:
+    """`value` with the axes of an operator replaced by atoms (`first`), and these by loops (`then`).
+
+    Not by both at once: a loop over several atoms gives its index to the last of them and 0 to the others. That serves
+    what is linear in the atoms, which `(4*a + 2*b + c) // 4` is once it is known to be `a`, and not before.
+    """
+    return substitute_sizes(substitute_sizes(value, first), then) if first else substitute_sizes(value, then)
+
+
 def rewriter(
     pool: Pool,
     sizes: Mapping[str, Size],
     on_load: Callable[[Load, tuple[Size, ...], tuple, Expr | None], Expr],
     gathered: Mapping[str, Expr] | None = None,
+    first: Mapping[str, Size] | None = None,
 ) -> Callable[[Expr], Expr]:
     """A function from expressions to pooled expressions with symbols replaced as `sizes` says.
 
     Each load becomes `on_load(load, index, indirect, mask)`, whose last three are already rewritten. One node is
-    visited once however often it occurs, as long as the caller keeps the expressions alive. `gathered`: symbols
-    among the
-    new sizes that stand for pooled integers; outside of loads they become those integers.
+    visited once however often it occurs, as long as the caller keeps the expressions alive. `gathered`: symbols among
+    the new sizes that stand for pooled integers; outside of loads they become those integers. `first`: what is replaced
+    before (see `in_two_steps`).
     """
     memo: dict[int, Expr] = {}
     size_memo: dict[Size, Size] = {}
@@ -216,7 +226,7 @@ def rewriter(
             return value
         new = size_memo.get(value)
         if new is None:
-            new = size_memo[value] = substitute_sizes(value, sizes)
+            new = size_memo[value] = in_two_steps(value, first or {}, sizes)
         return new
 
     def rewrite(expr: Expr) -> Expr:
@@ -240,7 +250,7 @@ def rewriter(
                             indirect.append((new_name, bound))
                             break
                 local = {**sizes, **names}
-                index = tuple([substitute_sizes(part, local) for part in expr.index])
+                index = tuple([in_two_steps(part, first or {}, local) for part in expr.index])
                 new = on_load(expr, index, tuple(dict(indirect).items()), mask)
             else:
                 new = on_load(expr, tuple([resize(part) for part in expr.index]), (), mask)

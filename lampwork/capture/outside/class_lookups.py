@@ -53,6 +53,7 @@ class ClassLookups:
             self._look_in_bases(cls, name)
         for owner in order_of(cls):
             if (id(owner), name) in self.writes:
+                self._note_nothing_before(cls, owner, name)
                 return True, self.writes[id(owner), name][1]
             namespace = namespace_of(owner)
             if name in namespace:
@@ -62,6 +63,17 @@ class ClassLookups:
             if source is not None:
                 self.loader.guards.class_lookup(source, name, None)
         return False, None
+
+    def _note_nothing_before(self, cls: type, owner: type, name: str) -> None:
+        """Guards that a look-up through `cls` comes as far as `owner`, whose entry the program has written."""
+        if owner is cls:
+            return
+        self.note_bases(cls)
+        for base in order_of(cls):
+            if base is owner:
+                return
+            if base.__flags__ & HEAP_TYPE:
+                self.has_own(base, name)
 
     def _look_in_bases(self, cls: type, name: str) -> None:
         """Guards what a class that the program made finds in those that were there before, up to where it finds it."""

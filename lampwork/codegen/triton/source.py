@@ -202,7 +202,10 @@ class LoopWriter(FunctionWriter):
             base = self.name(f"{first} // {row.line} * {row.line}")
             ahead = self.name(f"{first} - {base}")
             extent = nest.axes[-1].extent  # the last part of a row that is folded in parts is shorter
-            end = self.name(f"{ahead} + {self._end(extent)}")
+            end = f"{ahead} + {self._end(extent)}"
+            if bounds(extent)[0] < 1:  # rows of nothing lie in no memory: nothing before them is there to be read
+                end = f"tl.where({self._end(extent)} > 0, {end}, 0)"
+            end = self.name(end)
             rows |= self._size(extent)[1]
             aligned = AlignedRow(row, base, ahead, end, rows)
             if rows or self.tiling.r_block < row.line or likely(length) < FULL_BLOCKS * self.tiling.r_block:

@@ -629,6 +629,7 @@ def _embedding_bag(extra: int) -> Any:
         sizes = bags if mode or not include_last_offset else bags + extra
         # The kernel for plain sums of rows does without knowing which bag each index is in.
         is_plain = mode == 0 and padding_idx < 0 and weight.stride()[1] == 1
+        is_plain = is_plain and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
         is_plain = is_plain and (per_sample_weights is None or per_sample_weights.stride()[0] == 1)
         largest = (bags, width) if mode == 2 else (sizes,)
         return (

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import field as dataclass_field
 from dataclasses import fields
-from types import FunctionType, MappingProxyType
+from types import FunctionType, GetSetDescriptorType, MappingProxyType
 from typing import Any
 
 import torch
@@ -98,6 +98,8 @@ def attribute(value: object, name: str) -> Any:
     kind = type(value)
     if name == "__class__":
         return kind
+    if issubclass(kind, type) and type(of_classes := type.__dict__.get(name)) is GetSetDescriptorType:
+        return of_classes.__get__(value)  # the metaclass has a `__module__`, too, which is its own
     for cls in kind.__mro__:
         found = cls.__dict__.get(name, _MISSING)
         if found is not _MISSING:

@@ -47,6 +47,8 @@ class Accesses:
             before, behind = (LINE_BYTES, VECTOR_BYTES) if kind == "load" else (0, 0)
             inside = np.zeros(addresses.size, bool)
             for start, end in spans:
+                if start == end:  # memory of nothing is nowhere
+                    continue
                 inside |= (addresses >= start - before) & (addresses < end + behind)
             assert inside.all(), f"{(~inside).sum()} {kind}s outside of the kernel's memory"
         stored, owners = self.of("store")

@@ -10,7 +10,7 @@ from lampwork.config import Settings
 from lampwork.graph.prepare import prepare
 from lampwork.lower import lower
 from tests.dynamic.test_programs import PROGRAMS
-from tests.unit.codegen.triton.interpret import available
+from tests.unit.codegen.triton.interpret import available, launch
 from tests.unit.codegen.triton.programs import run_program, scheduled, sources
 from tests.unit.lower.graphs import _flatten
 
@@ -57,3 +57,19 @@ def test_tiles_fit_the_sizes_seen(length, block):
         for columns in (length, 5000):
             other = torch.randn(3, columns)
             torch.testing.assert_close(run_program(program, [other])[0], other.softmax(-1))
+
+
+def test_rows_whose_length_is_found_to_be_nothing():
+    """Rows that begin anywhere are read from an aligned address on: of rows of nothing there is none."""
+    function = lambda x: torch.nonzero(x).sum(0, keepdim=True)
+    settings = Settings()
+    with torch.no_grad():
+        region = capture(function, (torch.ones(2, 3),), {}, settings)
+        program = scheduled(lower(prepare(region, settings), settings))
+        (kernel,) = [each for each in sources(program) if "sum" in each.name]
+    assert "// 2 * 2" in kernel.source  # whole vectors are loaded
+    for length in (4, 1, 0):
+        found = torch.full((2,), -1)
+        memory = torch.arange(2 * length)
+        launch(kernel, [memory, found], {"s0": length})
+        assert found.tolist() == memory.view(2, length).sum(1).tolist()
