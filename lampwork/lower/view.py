@@ -235,13 +235,15 @@ def _expand(lowering: Lowering, self: TensorValue, size: tuple[Size, ...], impli
     for place, extent in enumerate(shape):
         if not wide[place] and extent != target[missing + place]:
             raise CompileError("lower", f"{extent} elements are expanded to {target[missing + place]}")
-    new_strides = tuple([0] * missing + [0 if wide[k] else strides[k] for k in range(len(shape))])
+    new_strides = [0 if wide[k] else strides[k] for k in range(len(shape))]
+    for place in reversed(range(missing)):  # a new dimension of size 1 is as far as all that it holds, as in ATen
+        inside = mul(target[place + 1], new_strides[0]) if new_strides else 0
+        new_strides.insert(0, inside if target[place] == 1 else 0)
 
     def index_map(index: IndexTuple) -> IndexTuple:
         return tuple([0 if wide[k] else index[missing + k] for k in range(len(shape))])
 
-    # Where eager's stride of a new dimension of size 1 differs nobody can see it.
-    return self.view(target, new_strides, 0, index_map)
+    return self.view(target, tuple(new_strides), 0, index_map)
 
 
 # Parts ----------------------------------------

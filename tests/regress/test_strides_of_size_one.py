@@ -81,3 +81,33 @@ def test_rolls_of_nothing():
     for size in (2, 0):
         x = torch.arange(99.0).as_strided((size, size, 3), (5, 5, 1))
         assert compiled(x).stride() == torch.roll(x, -2).stride()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "shape, target",
+    [
+        ((1,), (1, 1)),
+        ((3,), (1, 3)),
+        ((1, 3), (1, 1, 3)),
+        ((), (1,)),
+        ((), (2, 1)),
+        ((3,), (1, 2, 3)),
+        ((3,), (2, 1, 3)),
+        ((0,), (1, 0)),
+    ],
+)
+def test_new_dimensions(shape, target, dynamic):
+    """A tensor that is written whole has the strides that it had, whatever is written: here, a view with new dimensions."""
+
+    def program(x, y):
+        y = y + 1
+        y.copy_(x * 2)
+        return y, (x * 3).expand(target)
+
+    compiled = lampwork.compile(program, dynamic=dynamic)
+    for _ in range(2):
+        x, y = torch.randn(shape), torch.randn(target)
+        found, expected = compiled(x, y), program(x, y)
+        assert [each.stride() for each in found] == [each.stride() for each in expected]
+        assert all(map(torch.equal, found, expected))
