@@ -105,6 +105,16 @@ def apart(make: Callable) -> Callable:
     return call
 
 
+def repeated(make: Callable, times: int) -> Callable:
+    """The same memory several times, along a new dimension after the first."""
+
+    def call(*sizes: int) -> torch.Tensor:
+        made = make(*sizes)
+        return made[:, None].expand(made.shape[0], times, *made.shape[1:])
+
+    return call
+
+
 DYNAMIC = ((5, 7), (2, 3), (9, 33), (64, 17))
 
 # Order: what is read before it is written, and what is written twice --------------------------------------------------
@@ -118,6 +128,19 @@ def reads_then_writes(x):
     again = x.sum(1)
     x.mul_(again[:, None])
     return total, product, again
+
+
+@program(repeated(normal(2, 2), 2))
+def reads_repeated_memory_in_two_orders(x):
+    """The mean is a loop over what the memory holds, and one over its repetitions; the distances from it are in order."""
+    flat = x.reshape(-1)
+    return F.batch_norm(flat.unsqueeze(-1), None, None, training=True), flat.mean(0)
+
+
+@program(repeated(normal(4, 8), 3))
+def sums_repeated_memory(x):
+    flat = x.reshape(-1)
+    return flat.sum(0), (flat - flat.mean()).square().sum(), x.reshape(x.shape[0], -1).softmax(1)
 
 
 @program(normal(6, 6))
