@@ -50,6 +50,8 @@ def decompose(op: OpOverload, args: tuple, kwargs: dict) -> Any:
 _UNSAID_VIEWS = {
     torch.ops.aten._unsafe_view.default: torch.ops.aten.view_copy.default,
     torch.ops.aten.lift.default: torch.ops.aten.clone.default,
+    torch.ops.aten.unsafe_split.Tensor: torch.ops.aten.split_copy.Tensor,
+    torch.ops.aten.unsafe_split_with_sizes.default: torch.ops.aten.split_with_sizes_copy.default,
 }
 
 

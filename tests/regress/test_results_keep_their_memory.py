@@ -3,8 +3,14 @@ memory of its operand though the operator's schema does not say so: that was mem
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+
 import pytest
 import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import lampwork
 from lampwork import _torch
@@ -37,12 +43,51 @@ def test_results_of_calls(program, make):
 
 
 @pytest.mark.parametrize(
-    "op", [torch.ops.aten._unsafe_view.default, torch.ops.aten.view.default, torch.ops.aten.lift.default]
-)
-def test_operators_that_give_memory_of_arguments(op):
+    "name, arguments",
+    [
+        ("_unsafe_view", ([2, 6],)), ("view", ([2, 6],)), ("lift", ()), ("unsafe_split.Tensor", (2,)),
+        ("unsafe_split_with_sizes", ([1, 3],)), ("split.Tensor", (2,)), ("transpose.int", (0, 1)),
+    ],
+)  # fmt: skip
+def test_operators_that_give_memory_of_arguments(name, arguments):
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
     x = torch.randn(4, 3)
-    sizes = [] if op is torch.ops.aten.lift.default else [[2, 6]]
-    assert op(x, *sizes).data_ptr() == x.data_ptr()
+    first = lambda result: result[0] if isinstance(result, (list, tuple)) else result
+    assert first(op(x, *arguments)).data_ptr() == x.data_ptr()
     assert _torch.gives_memory_of_arguments(op)
-    copied = _torch.copying_variant(op)(x, *sizes)
-    assert copied.data_ptr() != x.data_ptr() and torch.equal(copied, op(x, *sizes))
+    copied = first(_torch.copying_variant(op)(x, *arguments))
+    assert copied.data_ptr() != x.data_ptr() and torch.equal(copied, first(op(x, *arguments)))
+
+
+def test_no_other_operator_gives_memory_of_arguments():
+    """Operators by PyTorch's samples: what shares memory and says nothing of it is in the table."""
+    said = Unsaid()
+    for info in op_db:
+        if torch.float32 not in info.supported_dtypes("cpu"):
+            continue
+        for sample in itertools.islice(info.sample_inputs("cpu", torch.float32), 3):
+            with said, torch.no_grad(), contextlib.suppress(Exception):
+                info.op(sample.input, *sample.args, **sample.kwargs)
+    assert not [op for op in said.found if not _torch.gives_memory_of_arguments(op)]
+    assert torch.ops.aten._unsafe_view.default in said.found
+
+
+class Unsaid(TorchDispatchMode):
+    """Finds the operators whose results share memory with an argument, and whose schemas do not say so."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not any(each.alias_info for each in func._schema.returns):
+            memory = lambda values: {
+                each.untyped_storage().data_ptr()
+                for each in tree_leaves(values)
+                if isinstance(each, torch.Tensor) and each.layout == torch.strided and each.numel()
+            }
+            if memory(result) & memory((args, kwargs)):
+                self.found.add(func)
+        return result
