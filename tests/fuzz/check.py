@@ -12,7 +12,7 @@ import torch
 from tests.fuzz.judge import ADDED, CRASH, FAILED, KINDS, WRONG_GRADIENTS, WRONG_VALUES, Difference, is_own, judge, told
 from tests.fuzz.program import Program
 from tests.fuzz.races import writes_several_to_one_place
-from tests.fuzz.run import Oracle, run_call
+from tests.fuzz.run import Oracle, Outcome, run_call
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
     function = program.function(device=device)
     compiled = compiler.compile(program, device)
     raised, left_out = 0, False
+    kept: list[tuple[int, Kept, Kept]] = []
     for index, call in enumerate(program.calls):
         oracle = Oracle(program, call, device)
         if device != "cpu" and _ASSERTED.search(str(oracle.on_cpu.error or "")):
@@ -142,7 +143,39 @@ def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
         if found:
             worst = found[0]
             return Report(Finding(worst.kind, worst.where, worst.detail, index), raised=raised)
-    return Report(None, *compiler.facts(compiled), raised, left_out)
+        kept.append((index, Kept(expected), Kept(ours)))
+    facts = compiler.facts(compiled)
+    if kept and not left_out:
+        index, *_ = kept[-1]
+        for each in (function, compiled):  # and what the last call gave is there while the next one runs
+            run_call(each, program, program.calls[index], device=device)
+        for index, theirs, mine in kept:
+            for label in sorted(mine.changed() - theirs.changed()):
+                return Report(Finding(WRONG_VALUES, label, "a later call wrote to it", index), raised=raised)
+    return Report(None, *facts, raised, left_out)
+
+
+class Kept:
+    """What a call gave, as it was then: later calls may not write to it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.before = {
+            label: _bytes(value)
+            for label, value in outcome.values.items()
+            if isinstance(value, torch.Tensor) and value.layout == torch.strided
+        }
+
+    def changed(self) -> set[str]:
+        """The labels of what is something else now."""
+        return {label for label, old in self.before.items() if not torch.equal(_bytes(self.outcome.values[label]), old)}
+
+
+def _bytes(x: torch.Tensor) -> torch.Tensor:
+    """A copy of the elements, as bytes."""
+    return (
+        x.detach().resolve_conj().resolve_neg().flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    )
 
 
 #: In PyTorch's words, and in the driver's, which our launches pass on.

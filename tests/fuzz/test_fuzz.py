@@ -384,3 +384,13 @@ def test_constants_are_copied():
     for _ in range(2):
         assert program.function()()[0].tolist() == [[3.0, 3.0], [3.0, 3.0]]
     assert constant.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_what_a_later_call_writes_to_is_found():
+    """Each result is right when it is given, and lies in memory that the next call uses again."""
+    memory = torch.empty(3, 4)
+    program = planted_program("v9 = torch.sin(x0)")
+    found = check(program, Planted(r"^(.*)$", r"again(\1)", again=memory.copy_)).finding
+    assert found is not None and (found.kind, found.where, found.call) == (judge.WRONG_VALUES, "result 0", 0)
+    found = check(program, Planted(r"^(.*)$", r"again(\1)", again=lambda x: memory.copy_(x).clone())).finding
+    assert found is None
