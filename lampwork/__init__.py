@@ -56,7 +56,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _API:
-        with collector.paused():  # what is loaded stays: a collection meanwhile walks all of the program for nothing
+        with collector.paused():  # nothing that is loaded is garbage: a full collection only costs time
             import lampwork.api as home
     elif name in _ERRORS:
         import lampwork.errors as home  # type: ignore[no-redef]

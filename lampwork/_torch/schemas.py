@@ -46,8 +46,8 @@ def decompose(op: OpOverload, args: tuple, kwargs: dict) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
-#: Operators that give their argument's memory, of which their schemas say nothing; and those that copy instead.
-_UNSAID_VIEWS = {
+#: Operators that return views of their argument, which their schemas do not declare; and those that copy instead.
+_UNDECLARED_VIEWS = {
     torch.ops.aten._unsafe_view.default: torch.ops.aten.view_copy.default,
     torch.ops.aten.lift.default: torch.ops.aten.clone.default,
     torch.ops.aten.unsafe_split.Tensor: torch.ops.aten.split_copy.Tensor,
@@ -55,9 +55,9 @@ _UNSAID_VIEWS = {
 }
 
 
-def gives_memory_of_arguments(op: OpOverload) -> bool:
+def may_alias_arguments(op: OpOverload) -> bool:
     """Whether a result of `op` may share memory with an argument (a view, or a written argument)."""
-    return op in _UNSAID_VIEWS or any(result.alias_info is not None for result in op._schema.returns)
+    return op in _UNDECLARED_VIEWS or any(result.alias_info is not None for result in op._schema.returns)
 
 
 def written_arguments(op: OpOverload) -> tuple[int | str, ...]:
@@ -71,8 +71,8 @@ def written_arguments(op: OpOverload) -> tuple[int | str, ...]:
 
 def copying_variant(op: OpOverload) -> OpOverload | None:
     """The operator that copies where view `op` aliases, as `view_as_real_copy` for `view_as_real`; None without one."""
-    if op in _UNSAID_VIEWS:
-        return _UNSAID_VIEWS[op]
+    if op in _UNDECLARED_VIEWS:
+        return _UNDECLARED_VIEWS[op]
     namespace, _, name = op._schema.name.partition("::")
     name = name.lstrip("_") if not hasattr(getattr(torch.ops, namespace), f"{name}_copy") else name
     packet = getattr(getattr(torch.ops, namespace), f"{name}_copy", None)

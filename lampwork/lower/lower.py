@@ -80,7 +80,7 @@ class _Operator:
         self.is_copy = self.name in COPIES
         self.is_placed = self.name in PLACED
         self.written = _torch.written_arguments(overload)
-        self.aliases = _torch.gives_memory_of_arguments(overload)
+        self.aliases = _torch.may_alias_arguments(overload)
         self._out = {}
 
     @property

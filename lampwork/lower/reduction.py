@@ -492,12 +492,13 @@ def _spread(lowering: Lowering, self: TensorValue, dim: object, correction: Any,
     )
 
 
-#: Rows of so many elements are looked at element by element.
+#: Rows of at most so many elements are unrolled; longer ones take a reduction.
 _SHORT_ROW = 8
 
 
 def _ahead_of_the_last(lowering: Lowering, self: TensorValue, dims: tuple[int, ...]) -> Body | None:
-    """0, or NaN where an element of a row over `dims` other than the last is not finite. None where none is."""
+    """0, or NaN where an element of a row over `dims` other than the last is not finite. None for rows of one
+    element."""
     dtype = compute_dtype(self.dtype)
     sizes = [size for size in (self.shape[dim] for dim in dims) if isinstance(size, int)]
     if len(sizes) < len(dims) or math.prod(sizes) > _SHORT_ROW:

@@ -236,7 +236,7 @@ def _expand(lowering: Lowering, self: TensorValue, size: tuple[Size, ...], impli
         if not wide[place] and extent != target[missing + place]:
             raise CompileError("lower", f"{extent} elements are expanded to {target[missing + place]}")
     new_strides = [0 if wide[k] else strides[k] for k in range(len(shape))]
-    for place in reversed(range(missing)):  # a new dimension of size 1 is as far as all that it holds, as in ATen
+    for place in reversed(range(missing)):  # of size 1: the next extent times its stride (ATen's inferExpandGeometry)
         inside = mul(target[place + 1], new_strides[0]) if new_strides else 0
         new_strides.insert(0, inside if target[place] == 1 else 0)
 

@@ -24,6 +24,7 @@ def _ends(text: str, status: int = 0, quiet: bool = True, or_as_eager: bool = Fa
     """A process with this program ends in time, with that status and nothing on its standard error."""
     done = subprocess.run([sys.executable, "-c", _START + text], capture_output=True, text=True, timeout=60)
     if or_as_eager and done.returncode == -signal.SIGABRT and done.stderr.startswith(_EAGERS_END):
+        assert "lampwork" not in done.stderr, done.stderr[-3000:]
         return
     assert done.returncode == status, (done.returncode, done.stderr[-3000:])
     if quiet:

@@ -58,8 +58,8 @@ class Overflow(TorchDispatchMode):
         return result
 
     def _round(self, result: torch.Tensor, func: Any, arguments: dict[str, Any]) -> None:
-        """Partial sums are rounded. What an operator adds up that it has computed itself, and what of that cancels,
-        disturbed operands do not show: the area below a straight line is a sum of products, and nothing where it ends."""
+        """Adds the rounding of partial sums where a sum cancels. Disturbed operands do not show it where an operator adds
+        up what it has computed itself: `trapezoid(x, x)` is a sum of products, of which only the ends remain."""
         terms = arguments["self"].detach()
         dtype = torch.float32 if result.dtype.itemsize < 4 else result.dtype
         size = func(**{**arguments, "self": terms.abs(), **({"dtype": dtype} if "dtype" in arguments else {})})

@@ -1,61 +1,47 @@
-"""Facts of classes that a metaclass, or a base, has under the same name: the metaclass's own module, and an entry of a
-class that comes before the one that the program writes to."""
+"""What a program finds in classes is looked up anew: in the bases of classes that it makes, and for `callable`."""
 
 from __future__ import annotations
+
+import types
 
 import torch
 
 import lampwork
 
 
-class Meta(type):
-    pass
+class Thing:
+    def run(self, x):
+        return x * 3
 
 
-class Named(metaclass=Meta):
-    pass
+def made_by_hand(x):
+    made = types.new_class("Made", (Thing,))
+    return made().run(x)
 
 
-class Base:
-    pass
+def made_by_a_statement(x):
+    class Made(Thing):
+        pass
+
+    return Made().run(x)
 
 
-class Derived(Base):
-    pass
-
-
-class Mixin:
-    value = 5.0
-
-
-def test_the_module_of_a_class_is_not_its_metaclass_s():
-    compiled = lampwork.compile(program := lambda x: x + len(repr(Named)))
-    x = torch.ones(2)
-    assert torch.equal(compiled(x), program(x))
-    for name in ("__module__", "__qualname__"):
-        before = getattr(Named, name)
-        setattr(Named, name, "another_name")
-        try:
+def test_a_method_of_a_base_is_replaced(monkeypatch):
+    for program in (made_by_hand, made_by_a_statement):
+        with monkeypatch.context() as patch:
+            compiled = lampwork.compile(program, options={"cache": False})
+            x = torch.ones(3)
             assert torch.equal(compiled(x), program(x))
-        finally:
-            setattr(Named, name, before)
-    assert torch.equal(compiled(x), program(x))
+            patch.setattr(Thing, "run", lambda self, x: x + 5)
+            assert torch.equal(compiled(x), program(x))
 
 
-def test_a_class_that_comes_before_the_one_that_is_written():
-    def program(x):
-        Base.value = x * 2
-        return Derived.value
+def test_a_class_becomes_callable(monkeypatch):
+    def program(x, thing):
+        return x + 1 if callable(thing) else x + 2
 
-    compiled, x = lampwork.compile(program), torch.ones(2)
-    try:
-        assert torch.equal(compiled(x), x * 2)
-        Derived.__bases__ = (Mixin, Base)
-        assert compiled(x) == program(x) == 5.0
-        Derived.__bases__ = (Base,)
-        Derived.value = 7.0
-        assert compiled(x) == program(x) == 7.0
-        del Derived.value
-        assert torch.equal(compiled(x), x * 2)
-    finally:
-        del Base.value
+    compiled = lampwork.compile(program, options={"cache": False})
+    x, thing = torch.ones(3), Thing()
+    assert torch.equal(compiled(x, thing), x + 2)
+    monkeypatch.setattr(Thing, "__call__", lambda self: 7, raising=False)
+    assert torch.equal(compiled(x, thing), x + 1)

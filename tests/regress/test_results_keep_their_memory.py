@@ -49,31 +49,31 @@ def test_results_of_calls(program, make):
         ("unsafe_split_with_sizes", ([1, 3],)), ("split.Tensor", (2,)), ("transpose.int", (0, 1)),
     ],
 )  # fmt: skip
-def test_operators_that_give_memory_of_arguments(name, arguments):
+def test_operators_that_alias_arguments(name, arguments):
     packet, _, overload = name.partition(".")
     op = getattr(getattr(torch.ops.aten, packet), overload or "default")
     x = torch.randn(4, 3)
     first = lambda result: result[0] if isinstance(result, (list, tuple)) else result
     assert first(op(x, *arguments)).data_ptr() == x.data_ptr()
-    assert _torch.gives_memory_of_arguments(op)
+    assert _torch.may_alias_arguments(op)
     copied = first(_torch.copying_variant(op)(x, *arguments))
     assert copied.data_ptr() != x.data_ptr() and torch.equal(copied, first(op(x, *arguments)))
 
 
-def test_no_other_operator_gives_memory_of_arguments():
+def test_no_other_operator_may_alias_arguments():
     """Operators by PyTorch's samples: what shares memory and says nothing of it is in the table."""
-    said = Unsaid()
+    mode = UndeclaredAliases()
     for info in op_db:
         if torch.float32 not in info.supported_dtypes("cpu"):
             continue
         for sample in itertools.islice(info.sample_inputs("cpu", torch.float32), 3):
-            with said, torch.no_grad(), contextlib.suppress(Exception):
+            with mode, torch.no_grad(), contextlib.suppress(Exception):
                 info.op(sample.input, *sample.args, **sample.kwargs)
-    assert not [op for op in said.found if not _torch.gives_memory_of_arguments(op)]
-    assert torch.ops.aten._unsafe_view.default in said.found
+    assert not [op for op in mode.found if not _torch.may_alias_arguments(op)]
+    assert torch.ops.aten._unsafe_view.default in mode.found
 
 
-class Unsaid(TorchDispatchMode):
+class UndeclaredAliases(TorchDispatchMode):
     """Finds the operators whose results share memory with an argument, and whose schemas do not say so."""
 
     def __init__(self):

@@ -360,7 +360,7 @@ def _clamp(scalars: Scalars, x: Any, min: Any = None, max: Any = None, misses: b
             if type(bound) is not torch.SymFloat:
                 if bound == bound or alone or not x.is_cuda:
                     result = scalars.run(with_number, result, bound)
-                else:  # alone it would be none
+                else:  # `clamp_min` and `clamp_max` of a GPU ignore a limit that is NaN; with two limits it counts
                     result = scalars.run(aten.clamp.default, result, bound, bound)
                 continue
             limit = scalars.scalar(bound, dtype)

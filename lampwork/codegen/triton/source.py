@@ -203,7 +203,7 @@ class LoopWriter(FunctionWriter):
             ahead = self.name(f"{first} - {base}")
             extent = nest.axes[-1].extent  # the last part of a row that is folded in parts is shorter
             end = f"{ahead} + {self._end(extent)}"
-            if bounds(extent)[0] < 1:  # rows of nothing lie in no memory: nothing before them is there to be read
+            if bounds(extent)[0] < 1:  # an empty row has no memory, and so no aligned vector before it
                 end = f"tl.where({self._end(extent)} > 0, {end}, 0)"
             end = self.name(end)
             rows |= self._size(extent)[1]

@@ -99,7 +99,7 @@ def attribute(value: object, name: str) -> Any:
     if name == "__class__":
         return kind
     if issubclass(kind, type) and type(of_classes := type.__dict__.get(name)) is GetSetDescriptorType:
-        return of_classes.__get__(value)  # the metaclass has a `__module__`, too, which is its own
+        return of_classes.__get__(value)  # not the metaclass's entry of that name, as its `__module__`
     for cls in kind.__mro__:
         found = cls.__dict__.get(name, _MISSING)
         if found is not _MISSING:

@@ -60,7 +60,7 @@ def test_tiles_fit_the_sizes_seen(length, block):
 
 
 def test_rows_whose_length_is_found_to_be_nothing():
-    """Rows that begin anywhere are read from an aligned address on: of rows of nothing there is none."""
+    """Unaligned rows are read from the aligned address before them on. Empty rows have no memory to read."""
     function = lambda x: torch.nonzero(x).sum(0, keepdim=True)
     settings = Settings()
     with torch.no_grad():
