@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -55,6 +55,17 @@ def _log_softmax(noise: Callable, x: torch.Tensor, dim: Any = None, *args: Any, 
     x = x.to(dtype or x.dtype)
     moved = (x if x.dtype.itemsize > 2 else x.float()) - x.detach().amax(dim, True)
     return (moved - noise(moved.exp().sum(dim, True)).log()).to(x.dtype)
+
+
+def unwatched(function: Callable) -> Callable:
+    """`function`, whose own operators no mode sees: what noise is made of is not disturbed in turn."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            return function(*args, **kwargs)
+
+    return call
 
 
 class WithSlope(torch.autograd.Function):
@@ -120,6 +131,7 @@ def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
     return result.copy_(made) if is_written else made
 
 
+@unwatched
 def _sign_of_zero(value: Any) -> torch.Tensor:
     """1 and -1 for zeros of that sign, 0 for other elements."""
     value = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value))

@@ -16,7 +16,7 @@ import torch
 
 from tests.fuzz.elsewhere import LAYOUTS, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
-from tests.fuzz.inside import Inside, InsideBackward, InsidePython, WithSlope
+from tests.fuzz.inside import Inside, InsideBackward, InsidePython, WithSlope, unwatched
 from tests.fuzz.overflow import Overflow
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
@@ -258,6 +258,7 @@ class Noise:
         self._is_whole = is_whole
         self._results = 0
 
+    @unwatched
     def rounded(self, value: Any) -> Any:
         """What an operator returns, disturbed."""
         value = self(value)
@@ -309,6 +310,7 @@ class Noise:
             other = torch.where(self.sign_like(value) > 0, other, (other.view(whole) | fraction).view(value.dtype))
         return torch.where(missing, other, value)
 
+    @unwatched
     def __call__(self, value: Any) -> Any:
         """In every second pair of runs no number becomes infinite: terms at the end of their range are to cancel."""
         disturbed = self._disturbed(value)
@@ -346,15 +348,18 @@ class Noise:
             return value * (1 + self._random.randint(-self.units, self.units) * 2.0**-24)
         return value
 
+    @unwatched
     def choice(self, count: int, value: torch.Tensor) -> torch.Tensor:
         """One of so many numbers for each element, at random; in every other case the same for all."""
         shape = value.shape if self._random.random() < 0.5 else ()
         return torch.randint(0, count, shape, generator=self._generator).to(value.device)
 
+    @unwatched
     def sign_like(self, value: torch.Tensor) -> torch.Tensor:
         """1 or -1 for each element, at random."""
         return 1 - 2 * torch.randint(0, 2, value.shape, generator=self._generator).to(value)
 
+    @unwatched
     def zeros(self, value: Any) -> Any:
         """The same where zeros of both signs meet, each with a sign at random."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -366,6 +371,7 @@ class Noise:
         made = torch.where(zero, torch.zeros_like(plain).copysign(self.sign_like(plain)), plain)
         return WithSlope.apply(value, made, torch.ones_like(plain)) if value.requires_grad else made
 
+    @unwatched
     def in_place(self, value: torch.Tensor) -> None:
         if not value.is_floating_point() or value.requires_grad or (value._is_view() and value._base.requires_grad):
             return

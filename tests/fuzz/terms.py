@@ -260,7 +260,8 @@ def _are_minus_zeros(
 ) -> torch.Tensor | None:
     """Where all products that are added up are -0, or there are none, and the third term is -0: -0 if they are added to
     each other, and 0 if they are added to a zero, with which libraries begin or not."""
-    if not bool((x == 0).any()) and not bool((y == 0).any()):
+    no_zeros = not bool((x == 0).any()) and not bool((y == 0).any())
+    if no_zeros if other is None else not bool(((other == 0) & other.signbit()).any()):
         return None
     count = lambda one, another: of(one.double(), another.double())
     minus = count(x.signbit(), ~y.signbit()) + count(~x.signbit(), y.signbit())

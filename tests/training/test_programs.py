@@ -18,10 +18,6 @@ STEPS = 4
 
 #: (program, road) -> breaks and fall-backs, by id. All others have none.
 COUNTED: dict[tuple[str, str], set[str]] = {
-    ("packed gru", "module"): {"data-dependent", "operator-error"},
-    ("packed gru", "step"): {"autograd", "data-dependent", "operator-error"},
-    ("packed lstm", "module"): {"data-dependent", "operator-error"},
-    ("packed lstm", "step"): {"autograd", "data-dependent", "operator-error"},
     ("transformer", "module"): {"data-dependent"},  # looks whether a mask is the causal one
     ("transformer", "step"): {"autograd", "data-dependent"},
     ("sparse embedding", "module"): {"needs-grad"},
