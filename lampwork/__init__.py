@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         mark_static,
         profile,
         reset,
+        set_stance,
         stats,
         verify,
         watch,
@@ -35,22 +36,24 @@ if TYPE_CHECKING:
         LampworkError,
         LampworkWarning,
         OptionError,
+        RecompileError,
     )
 
 __version__ = "0.1.0"
 
 _API = (
     "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "profile", "reset",
-    "stats", "verify", "watch",
+    "set_stance", "stats", "verify", "watch",
 )  # fmt: skip
 _ERRORS = (
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
+    "RecompileError",
 )  # fmt: skip
 
 __all__ = [
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static",
-    "profile", "reset", "stats", "verify", "watch",
+    "RecompileError", "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic",
+    "mark_static", "profile", "reset", "set_stance", "stats", "verify", "watch",
 ]  # fmt: skip
 
 

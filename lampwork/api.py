@@ -13,6 +13,7 @@ from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
 from lampwork.runtime.module import compile_module
+from lampwork.runtime.stances import set_stance as set_stance
 
 if TYPE_CHECKING:
     from lampwork.profiling.profile import Profile

@@ -154,7 +154,7 @@ class Options:
     """
 
     freeze: bool = False
-    recompile_limit: int = 8
+    recompile_limit: int = 64
     cache: bool = True
     memory_budget: float = 1.0
     numerics: str = "default"

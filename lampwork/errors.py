@@ -89,5 +89,11 @@ class DynamicSizeError(LampworkError):
         self.diagnostic = diagnostic
 
 
+class RecompileError(LampworkError):
+    """A call would have been compiled, and the program forbids it: by the stance "fail_on_recompile" of
+    `lampwork.set_stance` or `torch.compiler.set_stance`, or by `torch._dynamo.config.error_on_recompile`. Names the
+    guard that failed."""
+
+
 class LampworkWarning(UserWarning):
     """A fall-back to eager, a recompile limit, an unusable cache: what happened and the remedy."""

@@ -2,7 +2,7 @@
 
 Each function says which private name it leans on and what would replace it. Callers write `_torch.overload(...)`: the
 files are how this folder is ordered, not something to import. What only a compile needs is loaded when it is first
-asked for (a warm start needs the five files of the first list).
+asked for (a warm start needs the six files of the first list).
 """
 
 # ruff: noqa: F401 (this page is the list of names)
@@ -65,6 +65,7 @@ from lampwork._torch.peer import (
     is_peer_tracing,
     note_original,
 )
+from lampwork._torch.stances import peer_raises_on_recompile, peer_stance
 from lampwork._torch.state import (
     CUDA_SWITCHES,
     CUDNN_READERS,

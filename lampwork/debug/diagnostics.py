@@ -356,6 +356,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "The compiled program raised an error before it had changed anything, and eager did not.",
         "Report it; under LAMPWORK_STRICT=1 the error is raised.",
     ),
+    "stance": Meaning(
+        "fallback",
+        "The program's stance does not let calls be compiled that no entry serves.",
+        'Take the stance back: `lampwork.set_stance("default")` or `torch.compiler.set_stance("default")`.',
+    ),
     "tangent-layout": Meaning(
         "fallback",
         'Under `numerics="eager"` a gradient is handed in that is laid out as none before, and is copied: last bits '

@@ -25,11 +25,20 @@ import torch
 from lampwork import _torch, collector, forks, profiled, signals
 from lampwork._torch import is_peer_tracing
 from lampwork.config import Settings, environment
-from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, LampworkWarning
+from lampwork.errors import (
+    CompileError,
+    Diagnostic,
+    DynamicSizeError,
+    GraphBreak,
+    LampworkError,
+    LampworkWarning,
+    RecompileError,
+)
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
 from lampwork.ir.location import Location
 from lampwork.ir.region import Continue
+from lampwork.runtime import stances
 from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_compilers
 from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.guards.compile import explain_failure
@@ -40,9 +49,13 @@ from lampwork.runtime.stats import Counters
 if TYPE_CHECKING:
     from lampwork.runtime.auto.background import Background
     from lampwork.runtime.cache.entries import StoredEntries
+    from lampwork.runtime.guards.dispatch import Dispatch
     from lampwork.runtime.guards.varying import Varying
 
 log = logging.getLogger("lampwork")
+
+#: So many entries are tried in turn for less than it costs to find one.
+FEW = 3
 
 #: After so many captures that ended in a break or a failure nothing was learnt from, calls stop trying.
 CAPTURE_ATTEMPTS = 3
@@ -116,6 +129,10 @@ class CompiledFunction:
         self.counters = Counters()
         self._make_entry = make_entry
         self._entries: dict[Callable, Entry] = {}
+        #: Whether a call came that no entry served.
+        self._has_run = False
+        #: What finds one of many entries; None where there are few.
+        self._dispatch: Dispatch | None = None
         self._lock = threading.RLock()
         self._failures = 0
         self._last_failure: tuple[Diagnostic, bool] | None = None
@@ -156,6 +173,7 @@ class CompiledFunction:
             for entry in (*self.entries, *self._waiting):
                 entry.release()
             self.serves, self._entries, self._waiting, self.counters = (), {}, (), Counters()
+            self._dispatch = None
             self._failures, self._last_failure, self._on_disk = 0, None, None
             self._warned.clear()
             self._varied = frozenset()
@@ -207,8 +225,16 @@ class CompiledFunction:
         counters = self.counters
         counters.calls += 1
         function = self.function
+        if stances.is_eager():
+            return function(*args, **kwargs)
         serves = self.serves
+        dispatch = self._dispatch
         try:
+            if dispatch is not None:
+                result = self._dispatched(dispatch, args, kwargs)
+                if result is not MISS:
+                    return result
+                serves = ()
             for serve in serves:
                 result = serve(function, args, kwargs)
                 if result is not MISS:
@@ -220,6 +246,24 @@ class CompiledFunction:
         else:
             return self._miss(args, kwargs)
         return self._failed_run(failure, args, kwargs)  # out here an error of eager's has no context of ours
+
+    def _dispatched(self, dispatch: Dispatch, args: tuple, kwargs: dict) -> Any:
+        """As `call`, where there are many entries: `MISS` where none serves."""
+        function, entries = self.function, self._entries
+        place, likely = dispatch.first(function, args, kwargs)
+        if likely is not None:
+            result = likely(function, args, kwargs)
+            if result is not MISS:
+                return result
+            if likely in entries:
+                dispatch.missed(entries[likely].artifact.guards, function, args, kwargs)
+        for serve in self.serves:
+            if serve is not likely:
+                result = serve(function, args, kwargs)
+                if result is not MISS:
+                    dispatch.served(place, serve)
+                    return result
+        return MISS
 
     def _promote(self, serve: Callable) -> None:
         """Moves `serve` to the front; not while another thread compiles, as this call has been served."""
@@ -254,7 +298,7 @@ class CompiledFunction:
             return result
         try:
             serve, states = self._road(args, kwargs)
-        except (DynamicSizeError, LampworkWarning):  # what the user asked for
+        except (DynamicSizeError, LampworkWarning, RecompileError):  # what the user asked for
             raise
         except signals.HandlerRaised as stop:
             raise stop.error from None
@@ -284,7 +328,7 @@ class CompiledFunction:
         """
         try:
             serve, states = self._road(args, kwargs, beside=True)
-        except (DynamicSizeError, LampworkWarning):
+        except (DynamicSizeError, LampworkWarning, RecompileError):
             raise
         except Exception as error:
             if environment.strict or (self.settings.fullgraph and isinstance(error, GraphBreak)):
@@ -341,6 +385,9 @@ class CompiledFunction:
         if self._failures >= CAPTURE_ATTEMPTS:
             assert self._last_failure is not None
             return self._last_failure[0]
+        forbidden = self._forbidden(args, kwargs)
+        if forbidden is not None:
+            return forbidden
         if not self.serves:
             self._note_what_varied(args, kwargs)
             return self._compile(args, kwargs, states, beside)
@@ -356,6 +403,25 @@ class CompiledFunction:
         if not isinstance(made, Diagnostic):
             noted(self.counters.recompiled, why, time.perf_counter() - start)
         return made
+
+    def _forbidden(self, args: tuple, kwargs: dict) -> Diagnostic | None:
+        """Why this call is not compiled by the program's own word; None where it may be. Raises RecompileError."""
+        stance = stances.in_force()
+        fails = stance == "fail_on_recompile"
+        if fails or (self.serves and _torch.peer_raises_on_recompile()):
+            known = (*self.entries, *self._waiting)
+            why = known[0].why_missed(self.function, args, kwargs) if known else "nothing is compiled yet"
+            if fails:
+                what, remedy = "the stance is 'fail_on_recompile'", "lampwork.set_stance('default')"
+            else:
+                what, remedy = "error_on_recompile is set", "torch._dynamo.config.error_on_recompile = False"
+            raise RecompileError(
+                f"{self.name} would be compiled, and {what}: {why}. Call it on such inputs before, or write {remedy}"
+            )
+        is_first, self._has_run = not self._has_run, True
+        if stance == "eager_on_recompile" or (stance == "eager_then_compile" and is_first):
+            return Diagnostic("stance", f"the stance is {stance!r}", remedy="lampwork.set_stance('default') compiles.")
+        return None
 
     def _note_what_varied(self, args: tuple, kwargs: dict) -> None:
         """A call that misses every entry, and one of them by sizes or integers alone: those vary. So do iterators that
@@ -457,10 +523,16 @@ class CompiledFunction:
     def _insert(self, entry: Entry) -> None:
         self._entries = {**self._entries, entry.serve: entry}
         self.serves = (entry.serve, *self.serves)
+        if len(self.serves) > FEW and self._dispatch is None:
+            from lampwork.runtime.guards.dispatch import Dispatch
+
+            self._dispatch = Dispatch()
 
     def _remove(self, entry: Entry) -> None:
         self.serves = tuple(serve for serve in self.serves if serve is not entry.serve)
         self._entries = {serve: other for serve, other in self._entries.items() if other is not entry}
+        if self._dispatch is not None:
+            self._dispatch.forget()
 
     # The on-disk cache ---------------------------------------------------------------------------------------------
 

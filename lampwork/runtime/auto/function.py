@@ -23,6 +23,7 @@ from lampwork import _torch, collector, turns
 from lampwork.backends import BACKENDS
 from lampwork.config import Settings
 from lampwork.ir.record import record
+from lampwork.runtime import stances
 from lampwork.runtime.auto.background import Background
 from lampwork.runtime.auto.clock import Clock
 from lampwork.runtime.auto.trial import EAGER, Trial
@@ -168,6 +169,9 @@ class AutoFunction(CompiledFunction):
         """The result of one call, made once, by what is known to be the fastest way or is being tried."""
         if self._unlooked > 0:
             self._unlooked -= 1
+            self.counters.calls += 1
+            return self.function(*args, **kwargs)
+        if stances.is_eager():
             self.counters.calls += 1
             return self.function(*args, **kwargs)
         failure = None
