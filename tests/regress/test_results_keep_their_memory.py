@@ -60,6 +60,7 @@ def test_operators_that_alias_arguments(name, arguments):
     assert copied.data_ptr() != x.data_ptr() and torch.equal(copied, first(op(x, *arguments)))
 
 
+@pytest.mark.slow
 def test_no_other_operator_may_alias_arguments():
     """Operators by PyTorch's samples: what shares memory and says nothing of it is in the table."""
     mode = UndeclaredAliases()
