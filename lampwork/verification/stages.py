@@ -15,6 +15,7 @@ import torch
 import torch.fx
 
 from lampwork.debug.interpret.graphs import GraphRun, concrete, prepacked, run_functional, run_recorded
+from lampwork.debug.interpret.inputs import copies
 from lampwork.debug.interpret.nests import run_lowered
 from lampwork.debug.interpret.steps import run_program, run_steps
 from lampwork.ir.artifact import Artifact
@@ -84,14 +85,20 @@ def backward_chain(observed: Observed, saved: list[Any], native: bool = True) ->
 
 def tangents(recorded: torch.fx.Graph, values: list[Any]) -> list[torch.Tensor]:
     """Random tangents of a joint graph, as they are laid out in it."""
-    placeholders = [node for node in recorded.nodes if node.op == "placeholder"]
-    sizes = GraphRun(recorded, [*values, *[None] * (len(placeholders) - len(values))]).sizes
+    missing = [node for node in recorded.nodes if node.op == "placeholder"][len(values) :]
+    fakes = [node.meta["val"] for node in missing]
+    run = GraphRun(recorded, [*values, *[None] * len(missing)])
+    numbers = lambda sizes: [concrete(size, run.sizes) for size in sizes]
+    try:
+        layouts = [(numbers(fake.size()), numbers(fake.stride())) for fake in fakes]
+    except KeyError:  # a size that contents decide
+        run = GraphRun(recorded, [*copies(values), *[None] * len(missing)])
+        with torch.random.fork_rng(devices=()):
+            run.run_without(missing)
+        layouts = [(numbers(fake.size()), numbers(fake.stride())) for fake in fakes]
     generator = torch.Generator().manual_seed(SEED)
     made = []
-    for node in placeholders[len(values) :]:
-        fake = node.meta["val"]
-        shape = [concrete(size, sizes) for size in fake.size()]
-        strides = [concrete(step, sizes) for step in fake.stride()]
+    for fake, (shape, strides) in zip(fakes, layouts):
         tangent = torch.empty_strided(shape, strides, dtype=fake.dtype, device=fake.device)
         made.append(tangent.copy_(torch.randn(shape, generator=generator, dtype=torch.float64)))
     return made

@@ -65,6 +65,15 @@ def test_gradients_of_operators(part):
     check(programs)
 
 
+def selected(x, mask):
+    return x.masked_select(mask), x[mask] * 2
+
+
+def test_gradients_of_results_whose_sizes_contents_decide():
+    x = torch.arange(12.0).view(4, 3).requires_grad_()
+    check([Program("selected", selected, [((x, x.detach() % 5 > 1), {})], gradients=True)])
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_generated_programs(part):
     check(generated_programs(range(part, 16, 4)))

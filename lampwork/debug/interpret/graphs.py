@@ -70,12 +70,25 @@ class GraphRun:
             for node in self.graph.nodes:
                 if node.op == "output":
                     return [self.load(each) for each in node.args[0]]
-                if node.op == "get_attr":
-                    made = node.meta["constant"].to(node.meta["val"].device, copy=True)
-                    self.values[node] = made.double() if self.wide and made.is_floating_point() else made
-                elif node.op == "call_function":
-                    self.values[node] = self.call(node)
+                self.step(node)
         raise ValueError("the graph has no output")
+
+    def run_without(self, missing: Sequence[Node]) -> None:
+        """Runs all that needs none of the placeholders `missing`: sizes that contents decide are known after it."""
+        left_out = set(missing)
+        with torch.no_grad(), _torch.below_autograd():
+            for node in self.graph.nodes:
+                if left_out.isdisjoint(node.all_input_nodes):
+                    self.step(node)
+                else:
+                    left_out.add(node)
+
+    def step(self, node: Node) -> None:
+        if node.op == "get_attr":
+            made = node.meta["constant"].to(node.meta["val"].device, copy=True)
+            self.values[node] = made.double() if self.wide and made.is_floating_point() else made
+        elif node.op == "call_function":
+            self.values[node] = self.call(node)
 
     def call(self, node: Node) -> Any:
         if self.wide and node.target in _BITS:
