@@ -177,7 +177,10 @@ def stats(compiled: Callable) -> Mapping[str, object]:
                      where gradients are taken, how often all memory for graphs was in use
     cache_hits       entries that came from the on-disk cache
     compile_seconds  by stage, summed over entries
-    cache_notes      what the on-disk cache did, in words (why an entry was not used)
+    cache            how many entries were `stored` on disk; `fetched` from the shared cache, `refused` there, `sent` to it;
+                     and how often another process that compiled the same was `waited` for
+    cache_notes      what the on-disk cache did, in words (why an entry was not used, which
+                     fact of its key missed)
     choices          of mode "auto", for each class of calls: `.way`, "eager" or a mode, None while it is tried;
                      `.seconds` of a typical call of each way; how many `.trials` there were
 

@@ -343,7 +343,7 @@ class CompiledFunction:
             return self._last_failure[0]
         if not self.serves:
             self._note_what_varied(args, kwargs)
-            return self._compile(args, kwargs, states, beside)
+            return self._compile_in_turn(args, kwargs, states, beside)
         from lampwork.runtime.guards.recompiles import recompile
 
         why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
@@ -352,8 +352,9 @@ class CompiledFunction:
         start = time.perf_counter()
         if self.observer is not None:
             noted(self.observer.recompiled, self, why)
-        made = self._compile(args, kwargs, states, beside)
-        if not isinstance(made, Diagnostic):
+        captures = self.counters.captures
+        made = self._compile_in_turn(args, kwargs, states, beside)
+        if not isinstance(made, Diagnostic) and self.counters.captures > captures:
             noted(self.counters.recompiled, why, time.perf_counter() - start)
         return made
 
@@ -374,6 +375,39 @@ class CompiledFunction:
         if self.settings.dynamic is None:
             guards = [entry.artifact.guards for entry in entries]
             self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
+
+    def _compile_in_turn(
+        self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
+    ) -> Callable | Diagnostic:
+        """`_compile`; but where processes start at once, one of them compiles and the others load what it stores."""
+        on_disk = self._on_disk
+        if not environment.cache_wait or on_disk is None or on_disk.key is None or not self._uses_cache():
+            return self._compile(args, kwargs, states, beside)
+        from lampwork.runtime.cache import ranks
+
+        with ranks.turn(on_disk.key, args, kwargs, self._cache_note, self.counters.cached) as turn:
+            stored = self._stored_meanwhile(on_disk, turn.has_waited, args, kwargs)
+            if stored is None:
+                stored = self._with_initial_states(args, kwargs, states)
+            if stored is not None:
+                return stored.serve
+            before = self.counters.cache["stored"]
+            made = self._compile(args, kwargs, states, beside)
+            turn.stored = self.counters.cache["stored"] > before
+            return made
+
+    def _stored_meanwhile(self, on_disk: StoredEntries, waited: bool, args: tuple, kwargs: dict) -> Entry | None:
+        """An entry that another process has stored since this one looked, inserted."""
+        try:
+            found = self._first_fitting(on_disk.added(), args, kwargs)
+            if found is None and waited and environment.cache_url:
+                found = self._first_fitting(on_disk.fetched(self.counters.cached, again=True), args, kwargs)
+            return found
+        except Exception as error:
+            if environment.strict:
+                raise
+            self._cache_failed("load", error)
+            return None
 
     def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Callable | Diagnostic:
         start = time.perf_counter()
@@ -499,10 +533,17 @@ class CompiledFunction:
             return self._older_entry(self._on_disk, args, kwargs)
         from lampwork.runtime.cache import entries as cache
 
-        self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
+        on_disk = self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
+        found = self._first_fitting(on_disk.newest(), args, kwargs) or self._older_entry(on_disk, args, kwargs)
+        if found is None and environment.cache_url:
+            found = self._first_fitting(on_disk.fetched(self.counters.cached), args, kwargs)
+        return found
+
+    def _first_fitting(self, artifacts: Iterator[Artifact], args: tuple, kwargs: dict) -> Entry | None:
+        """The first of `artifacts` that serves this call, inserted; no more than `recompile_limit` are read then."""
         found = None
         limit = self.settings.options.recompile_limit
-        for count, artifact in enumerate(self._on_disk.newest()):
+        for count, artifact in enumerate(artifacts):
             if count >= limit and found is not None:
                 break
             self._varied |= artifact.varied
@@ -518,7 +559,7 @@ class CompiledFunction:
             if found is None:
                 self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
             self._waiting = (*self._waiting, entry)
-        return found or self._older_entry(self._on_disk, args, kwargs)
+        return found
 
     def _older_entry(self, on_disk: StoredEntries, args: tuple, kwargs: dict) -> Entry | None:
         """One of those entries on disk that are loaded only where they fit a call, inserted."""
@@ -568,7 +609,7 @@ class CompiledFunction:
         try:
             from lampwork.runtime.cache import entries as cache
 
-            cache.store(self.function, self.settings, entry.artifact, self._cache_note)
+            cache.store(self.function, self.settings, entry.artifact, self._cache_note, self.counters.cached)
         except Exception as error:
             if environment.strict:
                 raise
