@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         reset,
         stats,
         verify,
+        warmup,
         watch,
     )
     from lampwork.errors import (
@@ -41,7 +42,7 @@ __version__ = "0.1.0"
 
 _API = (
     "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "profile", "reset",
-    "stats", "verify", "watch",
+    "stats", "verify", "warmup", "watch",
 )  # fmt: skip
 _ERRORS = (
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
@@ -50,7 +51,7 @@ _ERRORS = (
 __all__ = [
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
     "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static",
-    "profile", "reset", "stats", "verify", "watch",
+    "profile", "reset", "stats", "verify", "warmup", "watch",
 ]  # fmt: skip
 
 

@@ -57,7 +57,7 @@ from lampwork.ir.guard import Guard
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
-from lampwork.runtime.cache import layout, misses, operators, schema
+from lampwork.runtime.cache import layout, operators, schema
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.cache.layout import HEADER_BYTES, LIMIT_ENTRY_BYTES
 from lampwork.runtime.cache.versions import versions
@@ -138,7 +138,10 @@ def _named_code(function: Callable) -> tuple[tuple[str, ...], tuple[str, ...]] |
         if root is None:
             return None
         place = tuple(_place(function.resumption))
-        return ("continuation", *root[0], *place), (*root[1], *(code_digest(f.code) for f in function.resumption.frames))
+        return ("continuation", *root[0], *place), (
+            *root[1],
+            *(code_digest(f.code) for f in function.resumption.frames),
+        )
     cls = type(function)
     call = getattr(cls, "forward", None) or vars(cls).get("__call__")
     if not isinstance(call, FunctionType):
@@ -208,6 +211,8 @@ class StoredEntries:
 
     def _nearest(self) -> str:
         """The fact of the key that differs from what is stored for this callable; empty where nothing is."""
+        from lampwork.runtime.cache import misses
+
         assert self.facts is not None
         why = misses.why_missed(_root().parent, self.facts)
         return f"; {why}" if why else ""
@@ -284,15 +289,17 @@ def store(
         note(f"not stored: the entry takes {len(data)} bytes")
         return None
     checksum = hashlib.sha256(data).hexdigest()
-    path: Path | None = _root() / key / layout.entry_name(checksum)
-    assert path is not None
+    from lampwork.runtime.cache import misses
+
+    path = _root() / key / layout.entry_name(checksum)
+    is_there = False
     try:
         with safe_folder(path.parent, create=True) as folder:
             size = write_file(folder, path.name, (_header(checksum), data))
     except OSError as error:
         _refused(path.parent, error, "written")
-        path = None
     else:
+        is_there = True
         misses.write_facts(_root().parent, key, facts)
         _account(size, path)
         count("stored")
@@ -300,7 +307,7 @@ def store(
         from lampwork.runtime.cache import shared
 
         shared.send(key, facts, layout.entry_name(checksum), _header(checksum) + data, note, count)
-    return path
+    return path if is_there else None
 
 
 def _slim(artifact: Artifact) -> Artifact:

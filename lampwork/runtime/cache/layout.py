@@ -53,8 +53,8 @@ def is_of_another_release(line: bytes) -> bool:
 
 
 def why_no_entry(name: str, data: bytes) -> str:
-    """What keeps the file `name`, which came from elsewhere and holds `data`, from being an entry of this Lampwork; empty
-    where nothing does. What follows its header is read, and verified, by who loads it."""
+    """What keeps the file `name`, which came from elsewhere and holds `data`, from being an entry of this Lampwork;
+    empty where nothing does. What follows its header is read, and verified, by who loads it."""
     line, _, body = data.partition(b"\n")
     if not is_entry_name(name):
         return "its name is none of an entry"

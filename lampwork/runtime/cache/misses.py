@@ -88,7 +88,7 @@ def why_missed(cache: Path, facts: Mapping[str, str]) -> str:
 
 
 def _stored_facts(cache: Path, facts: Mapping[str, str]) -> list[dict[str, str]]:
-    found = []
+    found: list[dict[str, str]] = []
     try:
         with safe_folder(cache) as top, folder_in(top, layout.FACTS) as all_facts:
             with folder_in(all_facts, name_of(facts)) as folder, folder_in(top, layout.ENTRIES) as entries:

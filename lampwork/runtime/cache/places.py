@@ -2,8 +2,8 @@
 
     path = "v1/KEY"        folders are named like this below the place
 
-Readers never see half of a file in a folder, nor where objects appear whole (s3, gs and their like). Elsewhere a file is
-written under another name and renamed; who reads checks what was read in any case.
+Readers never see half of a file in a folder, nor where objects appear whole (s3, gs and their like). Elsewhere a file
+is written under another name and renamed; who reads checks what was read in any case.
 """
 
 from __future__ import annotations

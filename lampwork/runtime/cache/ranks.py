@@ -2,14 +2,14 @@
 
     CACHE_DIR/locks/KEY-CALL.lock      locked by the process that compiles calls of this kind for KEY
 
-The lock is the kernel's (`flock`): whoever holds it loses it by dying, however it dies, and no clock has a say. Where the
-shared place is a folder, there is a second lock in it, always taken after the local one. What the holder leaves in the
-file before it lets go is one word: that an entry was stored, for which the others look; or that none was, as it names
-what other processes cannot find, so that they compile at once and not one after the other.
+The lock is the kernel's (`flock`): whoever holds it loses it by dying, however it dies, and no clock has a say. Where
+the shared place is a folder, there is a second lock in it, always taken after the local one. What the holder leaves in
+the file before it lets go is one word: that an entry was stored, for which the others look; or that none was, as it
+names what other processes cannot find, so that they compile at once and not one after the other.
 
 Nothing here can hold a process up for longer than `LAMPWORK_CACHE_WAIT` seconds, once: who has waited in vain compiles,
-and waits for nobody from then on. Without locks (a file system that has none, a folder that cannot be written) everybody
-compiles.
+and waits for nobody from then on. Without locks (a file system that has none, a folder that cannot be written)
+everybody compiles.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PARTS = 1000
 Note = Callable[[str], None]
 
 _gave_up = False
-#: Descriptors of locks that this process holds; a forked child closes its copies.
-_held: set[int] = set()
+#: Locks that this process has open; a forked child closes its copies.
+_open: set[Lock] = set()
 _thread = threading.local()
 
 
@@ -93,7 +93,7 @@ def _take_locks(name: str, made: Turn, locks: ExitStack, note: Note, count: Call
         if not taken:
             lock.close()
             return
-        locks.callback(lambda lock=lock: lock.let_go(made.stored))
+        locks.callback(_let_go, lock, made)
 
 
 def _wait(lock: Lock, until: float, made: Turn, note: Note, count: Callable[[str], None]) -> bool:
@@ -113,11 +113,15 @@ def _wait(lock: Lock, until: float, made: Turn, note: Note, count: Callable[[str
             note(f"waited {time.monotonic() - start:.2f} s for a process that compiled the same, {what}")
             return False
         if lock.take():
-            note(f"waited {time.monotonic() - start:.2f} s for a process that compiled the same, and ended without a word")
+            note(f"waited {time.monotonic() - start:.2f} s for a process that ended before it had compiled the same")
             return True
     _gave_up = True
     note(f"waited {environment.cache_wait:g} s for a process that compiles the same; nobody is waited for from now on")
     return False
+
+
+def _let_go(lock: Lock, made: Turn) -> None:
+    lock.let_go(made.stored)
 
 
 class Lock:
@@ -126,7 +130,7 @@ class Lock:
     def __init__(self, descriptor: int, unlink: Callable[[int], None]) -> None:
         self.descriptor = descriptor
         self._unlink = unlink
-        _held.add(descriptor)
+        _open.add(self)
 
     def take(self) -> bool:
         """Whether the lock is this process's now. Raises OSError where the file system has no locks."""
@@ -143,7 +147,7 @@ class Lock:
 
     def let_go(self, stored: bool) -> None:
         """Ends the turn. The word is for those who wait, the name for nobody."""
-        if self.descriptor not in _held:
+        if self not in _open:
             return  # in a forked child: the turn is its parent's
         with suppress(OSError):
             os.pwrite(self.descriptor, STORED if stored else NOT_STORED, 0)
@@ -154,8 +158,8 @@ class Lock:
 
     def close(self) -> None:
         """Closes the file, which gives the lock back if this process has it."""
-        if self.descriptor in _held:
-            _held.discard(self.descriptor)
+        if self in _open:
+            _open.discard(self)
             os.close(self.descriptor)
 
 
@@ -203,10 +207,10 @@ def _plain(descriptor: int) -> int:
 @forks.in_child
 def _in_child() -> None:
     global _thread
-    for descriptor in _held:
+    for lock in _open:
         with suppress(OSError):
-            os.close(descriptor)
-    _held.clear()
+            os.close(lock.descriptor)
+    _open.clear()
     _thread = threading.local()
 
 

@@ -9,8 +9,8 @@ checksum. An entry is machine code, so it is taken only where its signature is r
 `LAMPWORK_CACHE_KEY_FILE`, or where `LAMPWORK_CACHE_TRUST=1` says that all who write to the place may run code here. The
 signature is of the cache key too: a signed entry moved to another key is refused.
 
-The place is asked once for each key and process, and each time may take `LAMPWORK_CACHE_TIMEOUT` seconds. What fails costs
-one warning; reading or writing, whichever failed, is given up for the rest of the process.
+The place is asked once for each key and process, and each time may take `LAMPWORK_CACHE_TIMEOUT` seconds. What fails
+costs one warning; reading or writing, whichever failed, is given up for the rest of the process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lampwork import signatures
+from lampwork import forks, signatures
 from lampwork.config import environment
 from lampwork.errors import LampworkWarning
 from lampwork.files import plain_files, safe_folder, write_file
@@ -63,8 +63,9 @@ def fetch(
         return 0
     if not signer and not environment.cache_trust:
         _warn_once(
-            "trust", "entries of others are not taken, as nothing says whose", "Set LAMPWORK_CACHE_KEY_FILE to a file with "
-            "the key that they are signed with, or LAMPWORK_CACHE_TRUST=1 where all who can write there may run code here."
+            "trust", "entries of others are not taken, as nothing says whose they are",
+            "Set LAMPWORK_CACHE_KEY_FILE to a file with the key that they are signed with, or LAMPWORK_CACHE_TRUST=1 "
+            "where all who can write there may run code here."
         )  # fmt: skip
         note(f"shared: {_shown()} was not read: neither a key nor LAMPWORK_CACHE_TRUST is set")
         return 0
@@ -155,9 +156,7 @@ def _nearest(place: Place, facts: Mapping[str, str]) -> str:
     return f"; {why}" if why else ""
 
 
-def send(
-    key: str, facts: Mapping[str, str], name: str, entry: bytes, note: Note, count: Callable[[str], None]
-) -> None:
+def send(key: str, facts: Mapping[str, str], name: str, entry: bytes, note: Note, count: Callable[[str], None]) -> None:
     """Writes an entry to the shared place, signed where there is a key. What fails is a warning, once."""
     if "written" in _given_up:
         return
@@ -234,18 +233,21 @@ def folder() -> Folder | None:
 
 #: Made in the thread that has a time limit: some connect to a server. What cannot be had is not remembered here.
 _place = functools.cache(place_at)
+forks.in_child(_place.cache_clear)  # connections are the parent's
 
 
 def _signer() -> bytes | None:
-    """The key that entries are signed with; empty where none is named; None, with a warning, where one is that cannot be
-    used."""
+    """The key that entries are signed with; empty where none is named; None, with a warning, where one is that cannot
+    be used."""
     path = environment.cache_key_file
     if not path:
         return b""
     try:
         return key_in(path)
     except (OSError, ValueError) as error:
-        _warn_once("key", f"LAMPWORK_CACHE_KEY_FILE={path} is not used: {error}", "Without it nothing is read or written.")
+        _warn_once(
+            "key", f"LAMPWORK_CACHE_KEY_FILE={path} is not used: {error}", "Without it nothing is read or written."
+        )
         return None
 
 
