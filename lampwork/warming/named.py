@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -54,12 +55,14 @@ def found(target: str) -> tuple[Callable, Call | None]:
 def name_of(value: Callable) -> str | None:
     """The `module:name` that leads to `value` in any process; None where there is none."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+    if not isinstance(module, str) or module == "__main__" or module not in sys.modules:
         return None
-    try:
-        return f"{module}:{name}" if find(module, name) is value else None
-    except LookupError:
-        return None
+    with suppress(LookupError):
+        if isinstance(name, str) and find(module, name) is value:
+            return f"{module}:{name}"
+    # `fast = lampwork.compile(f)` has the name of `f`.
+    names = (name for name, each in list(vars(sys.modules[module]).items()) if each is value)
+    return next((f"{module}:{name}" for name in names), None)
 
 
 def _value(target: str) -> Any:
