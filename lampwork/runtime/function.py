@@ -379,7 +379,8 @@ class CompiledFunction:
     def _compile_in_turn(
         self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
     ) -> Callable | Diagnostic:
-        """`_compile`; but where processes start at once, one of them compiles and the others load what it stores."""
+        """`_compile`; but where processes start at once, one of them asks the shared cache and compiles, and the others
+        load what it stores."""
         on_disk = self._on_disk
         if not environment.cache_wait or on_disk is None or on_disk.key is None or not self._uses_cache():
             return self._compile(args, kwargs, states, beside)
@@ -397,11 +398,11 @@ class CompiledFunction:
             return made
 
     def _stored_meanwhile(self, on_disk: StoredEntries, waited: bool, args: tuple, kwargs: dict) -> Entry | None:
-        """An entry that another process has stored since this one looked, inserted."""
+        """An entry that another process, or another machine, has stored since this one looked, inserted."""
         try:
             found = self._first_fitting(on_disk.added(), args, kwargs)
-            if found is None and waited and environment.cache_url:
-                found = self._first_fitting(on_disk.fetched(self.counters.cached, again=True), args, kwargs)
+            if found is None and environment.cache_url:
+                found = self._fetched(on_disk, waited, args, kwargs)
             return found
         except Exception as error:
             if environment.strict:
@@ -535,9 +536,14 @@ class CompiledFunction:
 
         on_disk = self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
         found = self._first_fitting(on_disk.newest(), args, kwargs) or self._older_entry(on_disk, args, kwargs)
-        if found is None and environment.cache_url:
-            found = self._first_fitting(on_disk.fetched(self.counters.cached), args, kwargs)
+        if found is None and environment.cache_url and not environment.cache_wait:  # else in this process's turn
+            found = self._fetched(on_disk, False, args, kwargs)
         return found
+
+    def _fetched(self, on_disk: StoredEntries, again: bool, args: tuple, kwargs: dict) -> Entry | None:
+        """An entry out of the shared cache that serves this call, inserted."""
+        found = self._first_fitting(on_disk.fetched(self.counters.cached, again), args, kwargs)
+        return found or self._older_entry(on_disk, args, kwargs)
 
     def _first_fitting(self, artifacts: Iterator[Artifact], args: tuple, kwargs: dict) -> Entry | None:
         """The first of `artifacts` that serves this call, inserted; no more than `recompile_limit` are read then."""

@@ -182,10 +182,10 @@ class Remote:
 
     def write(self, path: str, name: str, data: bytes) -> None:
         folder = f"{self.root}/{path}"
-        self.system.makedirs(folder, exist_ok=True)
-        if self.whole:
+        if self.whole:  # where there are no folders
             self.system.pipe_file(f"{folder}/{name}", data)
             return
+        self.system.makedirs(folder, exist_ok=True)
         temporary = f"{folder}/{WRITING}{os.getpid()}-{os.urandom(8).hex()}"
         try:
             self.system.pipe_file(temporary, data)

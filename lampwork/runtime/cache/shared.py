@@ -19,6 +19,7 @@ import functools
 import os
 import re
 import stat
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,8 +32,8 @@ from lampwork.runtime.cache import layout, misses
 from lampwork.runtime.cache.layout import HEADER_BYTES, LIMIT_ENTRY_BYTES
 from lampwork.runtime.cache.places import Folder, Place, UnusablePlace, folder_at, place_at, within, without_secrets
 
-#: Entries of one key that are fetched, the newest first: as many as are loaded from the local folder.
-FETCHED = 16
+#: Entries of one key that are fetched, the newest first, and the share of the time limit after which no more are.
+FETCHED, SHARE_OF_TIME = 64, 0.5
 
 _LINE = b"lampwork shared 1 "
 _UNSIGNED = "-"
@@ -98,7 +99,10 @@ def _look(
         told.append(f"{strangers} refused: not signed with the key in {environment.cache_key_file}")
         for _ in range(strangers):
             count("refused")
+    start = time.monotonic()
     for name in wanted[:FETCHED]:
+        if time.monotonic() - start > SHARE_OF_TIME * environment.cache_timeout:
+            break
         try:
             data = place.read(path, name, LIMIT_ENTRY_BYTES + 2 * HEADER_BYTES)
         except FileNotFoundError:

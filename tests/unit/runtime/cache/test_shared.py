@@ -254,3 +254,19 @@ def test_a_local_folder_that_cannot_be_written_sends_all_the_same(machine, tmp_p
     with pytest.warns(LampworkWarning):
         assert a.store() is None
     assert a.counts == ["sent"] and len(machine("b", "key").find()) == 1
+
+
+def test_of_many_entries_those_are_looked_through_that_the_time_allows(machine, monkeypatch):
+    a = machine("a", "key")
+    for size in range(2, 22):
+        a.store(size=size)
+    b = machine("b", "key")
+    with b.on():
+        stored = entries.StoredEntries(program, Settings(), b.notes.append)
+        assert list(stored.newest()) == []
+        assert len(list(stored.fetched(b.counts.append))) == entries.ENTRIES_READ
+        assert len(list(stored.fitting(lambda guards: True))) == 20 - entries.ENTRIES_READ
+    c, read = machine("c", "key"), shared.Folder.read
+    c.settings = dataclasses.replace(c.settings, cache_timeout=1.0)
+    monkeypatch.setattr(shared.Folder, "read", lambda *args: [time.sleep(0.2), read(*args)][1])
+    assert 2 <= len(c.find()) <= 4
