@@ -87,15 +87,14 @@ def work() -> None:
     sys.path[:] = request["path"]
 
     import lampwork
-    from lampwork.runtime.function import compiled_of, is_wrapper
     from lampwork.warming import named
-    from lampwork.warming.warm import warm_call
+    from lampwork.warming.warm import compiled_with, warm_call
 
     torch.set_num_threads(request["threads"])
     torch.set_default_dtype(request["dtype"])
     with torch.inference_mode(request["inference"]), torch.set_grad_enabled(request["grad"]):
         function, _ = named.found(request["target"])
-        compiled = compiled_of(function if is_wrapper(function) else lampwork.compile(function, **request["options"]))
+        compiled = compiled_with(function, lampwork.compile, request["options"])
         done = [warm_call(compiled, call, request["run"]) for call in request["calls"]]
     with answer:
         json.dump([each.to_dict() for each in done], answer)

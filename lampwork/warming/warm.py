@@ -38,28 +38,37 @@ def warm(
     calls = [as_call(each) for each in inputs]
     name = target if isinstance(target, str) else named.name_of(target)
     spread = jobs > 1 and name is not None and len(calls) > 1 and environment.cache
-    by_name = None
+    used = min(jobs, len(calls)) if spread else 1
+    by_name: list[WarmCall | str] = []
+    if spread and isinstance(target, str):
+        by_name = processes.spread(target, calls, used, run, options)
+        answers = [each for each in by_name if isinstance(each, WarmCall)]
+        if len(answers) == len(calls):  # nothing is needed here, which would have to be imported
+            return Warmup(target, tuple(answers), time.perf_counter() - start, used)
     if isinstance(target, str):
         target, call = named.found(target)
         if not calls and call is not None:
             calls = [call]
     if not calls:
         raise OptionError("nothing to compile for: give inputs, such as [('float32[8,128]',)]")
-    if is_wrapper(target) and options:
-        raise OptionError(f"{', '.join(options)}: it is compiled already, with options of its own; leave these out")
-    compiled = compiled_of(target if is_wrapper(target) else compile(target, **options))
+    compiled = compiled_with(target, compile, options)
     if run and compiled.background is not None:
         raise OptionError("mode 'auto' compiles beside calls, which are not waited for: leave run=True out")
-    used = 1
-    if spread:
+    if spread and not by_name:
         assert name is not None
-        used = min(jobs, len(calls))
         by_name = processes.spread(name, calls, used, run, options)
     done = []
     for index, call in enumerate(calls):
         made = warm_call(compiled, call, run)
-        done.append(made if by_name is None else _joined(made, by_name[index]))
+        done.append(_joined(made, by_name[index]) if by_name else made)
     return Warmup(name or compiled.name, tuple(done), time.perf_counter() - start, used)
+
+
+def compiled_with(target: Callable, compile: Compile, options: Mapping[str, Any]) -> CompiledFunction:
+    """`target`, compiled with these options of `lampwork.compile`. Raises OptionError where it is compiled already."""
+    if is_wrapper(target) and options:
+        raise OptionError(f"{', '.join(options)}: it is compiled already, with options of its own; leave these out")
+    return compiled_of(target if is_wrapper(target) else compile(target, **options))
 
 
 def as_call(item: Any) -> Call:

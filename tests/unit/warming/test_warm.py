@@ -106,6 +106,13 @@ def test_other_processes_compile_where_the_name_is_known(module):
     assert stats["captures"] == 0 and stats["cache_hits"] == 3 and module.calls == []
 
 
+def test_nothing_is_imported_here_where_others_do_it(module, tmp_path):
+    """A build step that names what it warms up pays for no import of its own."""
+    (tmp_path / "only_there.py").write_text(SOURCE + "print('imported')")
+    made = lampwork.warmup("only_there:fast", [("float32[4]",), ("float32[2,3]",)], jobs=2)
+    assert states(made) == ["compiled"] * 2 and made.is_stored and "only_there" not in sys.modules
+
+
 def test_a_process_that_fails_is_replaced_by_this_one(module, tmp_path):
     (tmp_path / "warmed.py").write_text("raise KeyError('only imported once')")
     made = lampwork.warmup(module.fast, [("float32[4]",), ("float32[2,3]",)], jobs=2)
@@ -122,6 +129,7 @@ def test_a_process_that_fails_is_replaced_by_this_one(module, tmp_path):
         (["float32[4]"], {"jobs": 0}, "jobs"),
         (["float32[4]"], {"jobs": True}, "jobs"),
         (["float32[4]"], {"mode": "auto"}, "compiled already"),
+        ((each for each in ["float32[4]"]), {"mode": "auto"}, "compiled already"),
     ],
 )
 def test_what_is_no_input_and_no_option(module, inputs, more, told):
