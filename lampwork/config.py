@@ -174,9 +174,15 @@ def cache_dir() -> str:
     return _cache_dirs[-1] if _cache_dirs else environment.cache_dir
 
 
+def cache_url() -> str:
+    """The shared cache behind it: `LAMPWORK_CACHE_URL`; none within `use_cache_dir`, where compiles are cold."""
+    return "" if _cache_dirs else environment.cache_url
+
+
 @contextmanager
 def use_cache_dir(folder: str) -> Iterator[None]:
-    """The whole process has its on-disk cache in `folder` meanwhile: a compile there is cold as on a new machine."""
+    """The whole process has its on-disk cache in `folder` meanwhile, and no shared one: a compile there is cold as on a
+    new machine."""
     _cache_dirs.append(folder)
     try:
         yield

@@ -24,7 +24,7 @@ import torch
 
 from lampwork import _torch, collector, forks, profiled, signals
 from lampwork._torch import is_peer_tracing
-from lampwork.config import Settings, environment
+from lampwork.config import Settings, cache_url, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
@@ -401,7 +401,7 @@ class CompiledFunction:
         """An entry that another process, or another machine, has stored since this one looked, inserted."""
         try:
             found = self._first_fitting(on_disk.added(), args, kwargs)
-            if found is None and environment.cache_url:
+            if found is None and cache_url():
                 found = self._fetched(on_disk, waited, args, kwargs)
             return found
         except Exception as error:
@@ -536,7 +536,7 @@ class CompiledFunction:
 
         on_disk = self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
         found = self._first_fitting(on_disk.newest(), args, kwargs) or self._older_entry(on_disk, args, kwargs)
-        if found is None and environment.cache_url and not environment.cache_wait:  # else in this process's turn
+        if found is None and cache_url() and not environment.cache_wait:  # else in this process's turn
             found = self._fetched(on_disk, False, args, kwargs)
         return found
 

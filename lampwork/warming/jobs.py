@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lampwork.config import cache_dir
+from lampwork.config import cache_dir, cache_url
 from lampwork.warming.named import Call
 from lampwork.warming.report import WarmCall
 
@@ -63,7 +63,7 @@ def spread(
 
 
 def _ask(request: bytes, mine: Sequence[int], found: list[WarmCall | str]) -> None:
-    environment = {**os.environ, "LAMPWORK_CACHE_DIR": cache_dir()}
+    environment = {**os.environ, "LAMPWORK_CACHE_DIR": cache_dir(), "LAMPWORK_CACHE_URL": cache_url()}
     command = [sys.executable, "-c", "from lampwork.warming.jobs import work; work()"]
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from lampwork import config
 from lampwork.config import CACHE_TIMEOUT, RANKS_WAIT, VARIABLES, _read_environment
 from lampwork.errors import LampworkWarning
 
@@ -57,3 +60,11 @@ def test_seconds_that_are_none_are_told_and_left_out(text, monkeypatch):
     monkeypatch.setenv("LAMPWORK_CACHE_TIMEOUT", text)
     with pytest.warns(LampworkWarning, match="set it to a number of seconds"):
         assert _read_environment().cache_timeout == CACHE_TIMEOUT
+
+
+def test_a_cold_compile_has_no_shared_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(config, "environment", dataclasses.replace(config.environment, cache_url="s3://bucket"))
+    assert config.cache_url() == "s3://bucket"
+    with config.use_cache_dir(str(tmp_path)):
+        assert config.cache_url() == ""
+    assert config.cache_url() == "s3://bucket"

@@ -36,7 +36,7 @@ from typing import Any
 import torch
 
 from lampwork.backends import backend_of
-from lampwork.config import Settings, cache_dir, environment
+from lampwork.config import Settings, cache_dir, cache_url
 from lampwork.errors import LampworkWarning
 from lampwork.files import (
     ABANDONED_SECONDS,
@@ -240,7 +240,7 @@ class StoredEntries:
     def fetched(self, count: Count, again: bool = False) -> Iterator[Artifact]:
         """Artifacts that the shared place has beyond those of the local folder, where they are kept from then on. It is
         asked once for each key and process; `again`: once more."""
-        if self.key is None or self.facts is None or not environment.cache_url:
+        if self.key is None or self.facts is None or not cache_url():
             return
         from lampwork.runtime.cache import shared
 
@@ -303,7 +303,7 @@ def store(
         misses.write_facts(_root().parent, key, facts)
         _account(size, path)
         count("stored")
-    if environment.cache_url:
+    if cache_url():
         from lampwork.runtime.cache import shared
 
         shared.send(key, facts, layout.entry_name(checksum), _header(checksum) + data, note, count)

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from lampwork import forks, signals
-from lampwork.config import cache_dir, environment
+from lampwork.config import cache_dir, cache_url, environment
 from lampwork.files import safe_folder
 from lampwork.runtime.cache import layout
 
@@ -180,7 +180,7 @@ def _local(name: str) -> Lock | None:
 
 
 def _shared(name: str) -> Lock | None:
-    if not environment.cache_url:
+    if not cache_url():
         return None
     from lampwork.runtime.cache import shared
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lampwork import forks, signatures
-from lampwork.config import environment
+from lampwork.config import cache_url, environment
 from lampwork.errors import LampworkWarning
 from lampwork.files import plain_files, safe_folder, write_file
 from lampwork.runtime.cache import layout, misses
@@ -55,7 +55,8 @@ def fetch(
     count    is told "fetched" or "refused" for each entry
     again    although this process has asked for this key before
     """
-    asked = (environment.cache_url, key)
+    url = cache_url()
+    asked = (url, key)
     if (asked in _asked and not again) or "read" in _given_up:
         return 0
     _asked.add(asked)
@@ -72,7 +73,7 @@ def fetch(
         return 0
     told: list[str] = []
     taken: list[str] = []
-    look = functools.partial(_look, key, facts, entries / key, signer, told, taken, count)
+    look = functools.partial(_look, url, key, facts, entries / key, signer, told, taken, count)
     try:
         within(environment.cache_timeout, look)
     except Exception as error:
@@ -84,10 +85,10 @@ def fetch(
 
 
 def _look(
-    key: str, facts: Mapping[str, str], local: Path, signer: bytes, told: list[str], taken: list[str],
+    url: str, key: str, facts: Mapping[str, str], local: Path, signer: bytes, told: list[str], taken: list[str],
     count: Callable[[str], None],
 ) -> None:  # fmt: skip
-    place = _place(environment.cache_url)
+    place = _place(url)
     path = f"{layout.ENTRIES}/{key}"
     names = place.names(path)
     if not names:
@@ -168,8 +169,10 @@ def send(key: str, facts: Mapping[str, str], name: str, entry: bytes, note: Note
     if signer is None:
         return
 
+    url = cache_url()
+
     def write() -> None:
-        place = _place(environment.cache_url)
+        place = _place(url)
         path, remote = f"{layout.ENTRIES}/{key}", remote_name(name, signer)
         place.write(path, remote, sealed(key, entry, signer))
         path = f"{layout.FACTS}/{misses.name_of(facts)}"
@@ -224,13 +227,31 @@ def _signed(key: str, entry: bytes) -> bytes:
     return b"lampwork entry of " + key.encode() + b"\n" + entry
 
 
+def check() -> str:
+    """What keeps the shared cache from being of use, with the remedy; empty where nothing does. For `lampwork doctor`."""
+    url, path = cache_url(), environment.cache_key_file
+    try:
+        if path:
+            key_in(path)
+        elif not environment.cache_trust:
+            return "nothing is read from it: set LAMPWORK_CACHE_KEY_FILE, or LAMPWORK_CACHE_TRUST=1"
+        within(environment.cache_timeout, lambda: _reached(url))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _reached(url: str) -> None:
+    _place(url).names(layout.ENTRIES)
+
+
 # The place and the key ----------------------------------------------------------------------------------------------
 
 
 def folder() -> Folder | None:
     """The shared place, where it is a folder and nothing has failed, so that there can be locks in it."""
     try:
-        return folder_at(environment.cache_url) if environment.cache_url and not _given_up else None
+        return folder_at(cache_url()) if cache_url() and not _given_up else None
     except UnusablePlace:
         return None
 
@@ -278,4 +299,4 @@ def _warn_once(kind: str, text: str, remedy: str) -> None:
 
 
 def _shown() -> str:
-    return without_secrets(environment.cache_url)
+    return without_secrets(cache_url())

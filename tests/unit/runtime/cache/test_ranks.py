@@ -26,19 +26,15 @@ KEY = "0" * 32
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    settings = dataclasses.replace(environment, cache_wait=5.0, cache_url="")
-    for module in (ranks, shared):
-        monkeypatch.setattr(module, "environment", settings)
+    monkeypatch.setattr(ranks, "environment", dataclasses.replace(environment, cache_wait=5.0))
     monkeypatch.setattr(ranks, "_gave_up", False)
     with use_cache_dir(str(tmp_path)):
         yield tmp_path
     assert not ranks._open and not getattr(ranks._thread, "has_turn", False)
 
 
-def wait_seconds(monkeypatch, seconds, **more):
-    settings = dataclasses.replace(ranks.environment, cache_wait=seconds, **more)
-    for module in (ranks, shared):
-        monkeypatch.setattr(module, "environment", settings)
+def wait_seconds(monkeypatch, seconds):
+    monkeypatch.setattr(ranks, "environment", dataclasses.replace(ranks.environment, cache_wait=seconds))
 
 
 class Asked:
@@ -215,7 +211,9 @@ def test_what_a_killed_process_left_in_the_file_is_no_word(folder):
 
 
 def test_machines_that_share_a_folder_wait_for_each_other(folder, monkeypatch, tmp_path):
-    wait_seconds(monkeypatch, 0.2, cache_url=str(tmp_path / "place"))
+    wait_seconds(monkeypatch, 0.2)
+    for module in (ranks, shared):
+        monkeypatch.setattr(module, "cache_url", lambda: str(tmp_path / "place"))
     monkeypatch.setattr(shared, "_given_up", set())
     other = ranks._shared(lock_name())
     assert other.take()

@@ -42,8 +42,9 @@ class Machine:
         self.notes.clear()
         self.counts.clear()
         with use_cache_dir(str(self.folder)), self.monkeypatch.context() as patch:
-            patch.setattr(entries, "environment", self.settings)
             patch.setattr(shared, "environment", self.settings)
+            for module in (entries, shared):
+                patch.setattr(module, "cache_url", lambda: self.settings.cache_url)
             for name in ("_asked", "_given_up", "_warned"):
                 patch.setattr(shared, name, set())
             patch.setattr(entries, "_warned", set())
@@ -270,3 +271,23 @@ def test_of_many_entries_those_are_looked_through_that_the_time_allows(machine, 
     c.settings = dataclasses.replace(c.settings, cache_timeout=1.0)
     monkeypatch.setattr(shared.Folder, "read", lambda *args: [time.sleep(0.2), read(*args)][1])
     assert 2 <= len(c.find()) <= 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("right", ""),
+        ("no key", "LAMPWORK_CACHE_KEY_FILE, or LAMPWORK_CACHE_TRUST=1"),
+        ("lost key", "FileNotFoundError"),
+        ("no folder", "NotADirectoryError"),
+        ("no protocol", "UnusablePlace"),
+    ],
+)
+def test_what_keeps_it_from_being_of_use(machine, tmp_path, kind, told):
+    a = machine("a", {"no key": "", "lost key": "lost"}.get(kind, "key"))
+    if kind == "no folder":
+        (tmp_path / "place").write_text("")
+    if kind == "no protocol":
+        a.settings = dataclasses.replace(a.settings, cache_url="nosuch://x")
+    with a.on():
+        assert told in shared.check() and bool(told) == bool(shared.check())
