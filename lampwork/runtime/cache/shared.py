@@ -228,7 +228,7 @@ def _signed(key: str, entry: bytes) -> bytes:
 
 
 def check() -> str:
-    """What keeps the shared cache from being of use, with the remedy; empty where nothing does. For `lampwork doctor`."""
+    """What keeps the shared cache from being of use, in words; empty where nothing does."""
     url, path = cache_url(), environment.cache_key_file
     try:
         if path:
