@@ -91,7 +91,12 @@ def one(name: str, device: str) -> dict[str, Any]:
 
 def process(name: str, device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lampwork-auto-") as folder:
-        environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "LAMPWORK_CACHE_DIR": folder}
+        environment = {
+            **os.environ,
+            "TRANSFORMERS_VERBOSITY": "error",
+            "LAMPWORK_CACHE_DIR": folder,
+            "LAMPWORK_CACHE_URL": "",
+        }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode beside it
         command = [sys.executable, "-m", "bench.auto", "--one", name, "--device", device]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

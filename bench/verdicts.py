@@ -115,6 +115,7 @@ def process(order: dict[str, Any]) -> dict[str, Any]:
         environment.setdefault("GLIBC_TUNABLES", KEEP_MEMORY.partition("=")[2])
         if order["task"] == "run":
             environment["LAMPWORK_CACHE_DIR"] = folder
+            environment["LAMPWORK_CACHE_URL"] = ""
         command = [sys.executable, "-m", "bench.verdict_process", json.dumps(order)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

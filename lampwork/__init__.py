@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         set_stance,
         stats,
         verify,
+        warmup,
         watch,
     )
     from lampwork.errors import (
@@ -43,7 +44,7 @@ __version__ = "0.1.0"
 
 _API = (
     "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "profile", "reset",
-    "set_stance", "stats", "verify", "watch",
+    "set_stance", "stats", "verify", "warmup", "watch",
 )  # fmt: skip
 _ERRORS = (
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
@@ -53,7 +54,7 @@ _ERRORS = (
 __all__ = [
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
     "RecompileError", "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic",
-    "mark_static", "profile", "reset", "set_stance", "stats", "verify", "watch",
+    "mark_static", "profile", "reset", "set_stance", "stats", "verify", "warmup", "watch",
 ]  # fmt: skip
 
 

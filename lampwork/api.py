@@ -1,4 +1,4 @@
-"""What users call: `compile`, `stats`, `reset`, `explain`, `assess`, `profile`, `verify`. No logic of its own."""
+"""What users call: `compile`, `warmup`, `stats`, `explain`, `assess`, `profile`, `verify`, ... No logic of its own."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lampwork.verdict.verdict import Verdict
     from lampwork.verdict.watch import Watch
     from lampwork.verification.answer import Verification
+    from lampwork.warming.report import Warmup
 
 Backend = str | Callable
 
@@ -178,7 +179,10 @@ def stats(compiled: Callable) -> Mapping[str, object]:
                      where gradients are taken, how often all memory for graphs was in use
     cache_hits       entries that came from the on-disk cache
     compile_seconds  by stage, summed over entries
-    cache_notes      what the on-disk cache did, in words (why an entry was not used)
+    cache            how many entries were `stored` on disk; `fetched` from the shared cache, `refused` there, `sent` to
+                     it; and how often another process that compiled the same was `waited` for
+    cache_notes      what the on-disk cache did, in words (why an entry was not used, which fact
+                     of a key missed)
     choices          of mode "auto", for each class of calls: `.way`, "eager" or a mode, None while it is tried;
                      `.seconds` of a typical call of each way; how many `.trials` there were
 
@@ -192,6 +196,37 @@ def stats(compiled: Callable) -> Mapping[str, object]:
 def reset() -> None:
     """Forget every compiled entry of this process, and give back the memory kept for them. The disk cache stays."""
     reset_all()
+
+
+@is_called_natively
+def warmup(
+    function: Callable | str, inputs: Iterable[Any] = (), *, jobs: int = 1, run: bool = False, **options: Any
+) -> Warmup:
+    """Compiles `function` for calls that will come, and stores the entries in the on-disk cache. Print the result; as a
+    bool it says whether all of these calls will run compiled.
+
+        lampwork.warmup(compiled, [("float32[1,128]",), ("float32[8,128]",)])
+
+    The calls are not made: nothing of the program runs, and its state stays as it is. Entries are for the grad mode
+    that is in force.
+
+    function   what is compiled: something compiled already, which is warm afterwards; what `lampwork.compile` takes,
+               with its `options`; or "module:factory", where the factory returns one of these
+    inputs     for each call a tuple of arguments, a dict of keywords, a pair of both, or one tensor. "float32[8,128]"
+               stands for a tensor, with "@cuda" after it for one on a device. Left out: what the factory returns beside
+               the callable
+    jobs       so many processes compile at once, where `function` can be found by name; else it is this one, where
+               compiles wait for each other
+    run        make the calls, so that what follows graph breaks is compiled, too
+
+    What would run eagerly is told, not raised. Raises `OptionError` for an invalid argument, TypeError for something
+    that cannot be called, ValueError and ImportError for a name that leads nowhere.
+    """
+    if not isinstance(function, str):
+        _check_callable(function, "warmup")
+    from lampwork.warming.warm import warm
+
+    return warm(function, inputs, jobs, run, compile, options)
 
 
 @is_called_natively

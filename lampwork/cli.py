@@ -1,4 +1,4 @@
-"""The `lampwork` command: verdict, verify, profile, bench, explain, cache, doctor."""
+"""The `lampwork` command: verdict, verify, profile, bench, explain, warmup, cache, doctor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _COMMANDS = {
         "how one function compiles: guards, graph, fusion, code",
     ),
     "record": ("lampwork.commands.record", "what was compiled in a run, and what another run did otherwise"),
-    "cache": ("lampwork.commands.cache", "show or clear the on-disk cache"),
+    "warmup": ("lampwork.commands.warmup", "fill the on-disk cache for calls that will come, as a step of a build"),
+    "cache": ("lampwork.commands.cache", "show, clear, pack or unpack the on-disk cache; why something is not in it"),
     "doctor": ("lampwork.commands.doctor", "check this machine and say what to change"),
 }
 

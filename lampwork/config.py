@@ -16,7 +16,13 @@ from lampwork.ir.record import record
 VARIABLES = (
     "LAMPWORK_STRICT", "LAMPWORK_VERIFY", "LAMPWORK_CACHE_DIR", "LAMPWORK_CACHE", "LAMPWORK_COMPILE_WORKERS",
     "LAMPWORK_POISON", "LAMPWORK_MAX_ISA", "LAMPWORK_DEBUG", "LAMPWORK_STOP_AT", "LAMPWORK_RECORD",
+    "LAMPWORK_CACHE_URL", "LAMPWORK_CACHE_KEY_FILE", "LAMPWORK_CACHE_TRUST", "LAMPWORK_CACHE_TIMEOUT",
+    "LAMPWORK_CACHE_WAIT",
 )  # fmt: skip
+
+#: Seconds that one look into the shared cache, or one entry for it, may take; and that ranks wait for one of them that
+#: compiles. Collective calls of PyTorch give up after ten minutes.
+CACHE_TIMEOUT, RANKS_WAIT = 10.0, 120.0
 
 #: Levels of instruction sets that kernels are generated for, the smallest first.
 ISA_LEVELS = ("sse4", "avx2", "avx512")
@@ -49,6 +55,11 @@ class Environment:
     stop_at: str = ""  # LAMPWORK_STOP_AT=STAGE: programs are interpreted from there
     record: str = ""  # LAMPWORK_RECORD=FOLDER: what is compiled is written down there
     max_isa: str = ISA_LEVELS[-1]  # LAMPWORK_MAX_ISA: the largest level that kernels for the CPU are generated for
+    cache_url: str = ""  # LAMPWORK_CACHE_URL: a folder, or what fsspec takes, that machines share as a second cache
+    cache_key_file: str = ""  # LAMPWORK_CACHE_KEY_FILE: the key with which shared entries are signed
+    cache_trust: bool = False  # LAMPWORK_CACHE_TRUST=1: shared entries are taken whoever wrote them
+    cache_timeout: float = CACHE_TIMEOUT  # LAMPWORK_CACHE_TIMEOUT: seconds that the shared cache may take
+    cache_wait: float = 0.0  # LAMPWORK_CACHE_WAIT: seconds to wait for a process that compiles the same; 0: none
 
 
 def _read_environment() -> Environment:
@@ -66,6 +77,11 @@ def _read_environment() -> Environment:
         debug=_debug(),
         stop_at=_stop_at(),
         record=_folder("LAMPWORK_RECORD"),
+        cache_url=_url("LAMPWORK_CACHE_URL"),
+        cache_key_file=_folder("LAMPWORK_CACHE_KEY_FILE"),
+        cache_trust=_switch("LAMPWORK_CACHE_TRUST", False),
+        cache_timeout=_seconds("LAMPWORK_CACHE_TIMEOUT", CACHE_TIMEOUT),
+        cache_wait=_seconds("LAMPWORK_CACHE_WAIT", RANKS_WAIT if _is_one_of_several() else 0.0),
     )
 
 
@@ -84,6 +100,32 @@ def _folder(name: str) -> str:
     """Absolute, as `cache_dir`; empty where none is named."""
     text = os.environ.get(name, "").strip()
     return os.path.abspath(os.path.expanduser(text)) if text else ""
+
+
+def _url(name: str) -> str:
+    """As it is where it names a protocol; else a folder."""
+    text = os.environ.get(name, "").strip()
+    return text if "://" in text else _folder(name)
+
+
+def _seconds(name: str, default: float) -> float:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if 0 <= seconds < float("inf"):
+        return seconds
+    _not_used(name, "set it to a number of seconds")
+    return default
+
+
+def _is_one_of_several() -> bool:
+    """Whether a launcher such as torchrun says that other processes run the same program."""
+    ranked = os.environ.get("RANK") or os.environ.get("LOCAL_RANK")
+    return bool(ranked) and (os.environ.get("WORLD_SIZE") or "1").strip() not in ("0", "1")
 
 
 def _workers() -> int:
@@ -132,9 +174,15 @@ def cache_dir() -> str:
     return _cache_dirs[-1] if _cache_dirs else environment.cache_dir
 
 
+def cache_url() -> str:
+    """The shared cache behind it: `LAMPWORK_CACHE_URL`; none within `use_cache_dir`, where compiles are cold."""
+    return "" if _cache_dirs else environment.cache_url
+
+
 @contextmanager
 def use_cache_dir(folder: str) -> Iterator[None]:
-    """The whole process has its on-disk cache in `folder` meanwhile: a compile there is cold as on a new machine."""
+    """The whole process has its on-disk cache in `folder` meanwhile, and no shared one: a compile there is cold as on a
+    new machine."""
     _cache_dirs.append(folder)
     try:
         yield

@@ -132,6 +132,7 @@ def cache_folders(ours: Path, peer: Path, temporary: Path) -> dict[str, str]:
     (temporary / "tmp").mkdir(parents=True, exist_ok=True)
     return {
         "LAMPWORK_CACHE_DIR": str(ours / "lampwork"),
+        "LAMPWORK_CACHE_URL": "",
         "TORCHINDUCTOR_CACHE_DIR": str(peer / "inductor"),
         "TRITON_CACHE_DIR": str(peer / "triton"),
         "TMPDIR": str(temporary / "tmp"),

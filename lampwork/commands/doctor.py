@@ -60,6 +60,7 @@ def examine() -> list[Finding]:
         check_threads,
         check_environment,
         check_cache,
+        check_shared_cache,
         check_compile,
     ]
     findings: list[Finding] = []
@@ -169,6 +170,19 @@ def check_cache() -> list[Finding]:
     if free_mib < 100:
         return [Finding("cache", "note", f"{folder}: {free_mib:.0f} MiB free", "make room, or move LAMPWORK_CACHE_DIR")]
     return [Finding("cache", "ok", str(folder))]
+
+
+def check_shared_cache() -> list[Finding]:
+    """Nothing where there is none."""
+    if not environment.cache_url:
+        return []
+    from lampwork.runtime.cache import shared
+    from lampwork.runtime.cache.places import without_secrets
+
+    where, why = without_secrets(environment.cache_url), shared.check()
+    if not why:
+        return [Finding("shared cache", "ok", where)]
+    return [Finding("shared cache", "problem", where, why)]
 
 
 def _exists(path: Path) -> bool:

@@ -53,6 +53,7 @@ def _rerun(events: list[Event]) -> int:
         environment = {**variables, **run["variables"], "LAMPWORK_RECORD": folder}
         if not any(event["event"] == "loaded" for event in events):
             environment["LAMPWORK_CACHE_DIR"] = os.path.join(folder, "cache")  # as the recorded run: nothing was there
+            environment["LAMPWORK_CACHE_URL"] = ""
         print(f"running {' '.join(run['command'])} in {run['folder']}", file=sys.stderr)
         done = subprocess.run(run["command"], cwd=run["folder"], env=environment, check=False)
         if done.returncode:

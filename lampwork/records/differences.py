@@ -10,7 +10,7 @@ from lampwork.records.record import Event
 #: Times that differ by less than this factor are level.
 LEVEL = 1.25
 #: Of the run, what is another one each time.
-_NEVER_THE_SAME = ("time", "variables.LAMPWORK_CACHE_DIR")
+_NEVER_THE_SAME = ("time", "variables.LAMPWORK_CACHE_DIR", "variables.LAMPWORK_CACHE_URL")
 
 
 def differences(first: Sequence[Event], second: Sequence[Event]) -> list[str]:

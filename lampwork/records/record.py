@@ -63,13 +63,17 @@ class RecordFile:
 def this_run() -> Event:
     """The process: what was run, where, under which settings and versions."""
     from lampwork.config import VARIABLES
+    from lampwork.runtime.cache.places import without_secrets
     from lampwork.runtime.cache.versions import versions
 
+    variables = {name: os.environ[name] for name in VARIABLES if name in os.environ and name != "LAMPWORK_RECORD"}
+    if "LAMPWORK_CACHE_URL" in variables:
+        variables["LAMPWORK_CACHE_URL"] = without_secrets(variables["LAMPWORK_CACHE_URL"])
     return {
         "event": "run",
         "command": list(sys.orig_argv),
         "folder": os.getcwd(),
-        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ and name != "LAMPWORK_RECORD"},
+        "variables": variables,
         "versions": dict(versions()),
         "machine": {"host": platform.node(), "system": platform.platform(), "processors": os.cpu_count()},
         "time": time.strftime("%Y-%m-%d %H:%M:%S"),

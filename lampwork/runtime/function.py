@@ -24,7 +24,7 @@ import torch
 
 from lampwork import _torch, collector, forks, profiled, signals
 from lampwork._torch import is_peer_tracing
-from lampwork.config import Settings, environment
+from lampwork.config import Settings, cache_url, environment
 from lampwork.errors import (
     CompileError,
     Diagnostic,
@@ -390,7 +390,7 @@ class CompiledFunction:
             return forbidden
         if not self.serves:
             self._note_what_varied(args, kwargs)
-            return self._compile(args, kwargs, states, beside)
+            return self._compile_in_turn(args, kwargs, states, beside)
         from lampwork.runtime.guards.recompiles import recompile
 
         why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
@@ -399,8 +399,9 @@ class CompiledFunction:
         start = time.perf_counter()
         if self.observer is not None:
             noted(self.observer.recompiled, self, why)
-        made = self._compile(args, kwargs, states, beside)
-        if not isinstance(made, Diagnostic):
+        captures = self.counters.captures
+        made = self._compile_in_turn(args, kwargs, states, beside)
+        if not isinstance(made, Diagnostic) and self.counters.captures > captures:
             noted(self.counters.recompiled, why, time.perf_counter() - start)
         return made
 
@@ -440,6 +441,40 @@ class CompiledFunction:
         if self.settings.dynamic is None:
             guards = [entry.artifact.guards for entry in entries]
             self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
+
+    def _compile_in_turn(
+        self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
+    ) -> Callable | Diagnostic:
+        """`_compile`; but where processes start at once, one of them asks the shared cache and compiles, and the others
+        load what it stores."""
+        on_disk = self._on_disk
+        if not environment.cache_wait or on_disk is None or on_disk.key is None or not self._uses_cache():
+            return self._compile(args, kwargs, states, beside)
+        from lampwork.runtime.cache import ranks
+
+        with ranks.turn(on_disk.key, args, kwargs, self._cache_note, self.counters.cached) as turn:
+            stored = self._stored_meanwhile(on_disk, turn.has_waited, args, kwargs)
+            if stored is None:
+                stored = self._with_initial_states(args, kwargs, states)
+            if stored is not None:
+                return stored.serve
+            before = self.counters.cache["stored"]
+            made = self._compile(args, kwargs, states, beside)
+            turn.stored = self.counters.cache["stored"] > before
+            return made
+
+    def _stored_meanwhile(self, on_disk: StoredEntries, waited: bool, args: tuple, kwargs: dict) -> Entry | None:
+        """An entry that another process, or another machine, has stored since this one looked, inserted."""
+        try:
+            found = self._first_fitting(on_disk.added(), args, kwargs)
+            if found is None and cache_url():
+                found = self._fetched(on_disk, waited, args, kwargs)
+            return found
+        except Exception as error:
+            if environment.strict:
+                raise
+            self._cache_failed("load", error)
+            return None
 
     def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Callable | Diagnostic:
         start = time.perf_counter()
@@ -571,10 +606,23 @@ class CompiledFunction:
             return self._older_entry(self._on_disk, args, kwargs)
         from lampwork.runtime.cache import entries as cache
 
-        self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
+        on_disk = self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
+        found = self._first_fitting(on_disk.newest(), args, kwargs) or self._older_entry(on_disk, args, kwargs)
+        waits = environment.cache_wait and stances.in_force() == "default"  # fetched in this process's turn to compile
+        if found is None and cache_url() and not waits:
+            found = self._fetched(on_disk, False, args, kwargs)
+        return found
+
+    def _fetched(self, on_disk: StoredEntries, again: bool, args: tuple, kwargs: dict) -> Entry | None:
+        """An entry out of the shared cache that serves this call, inserted."""
+        found = self._first_fitting(on_disk.fetched(self.counters.cached, again), args, kwargs)
+        return found or self._older_entry(on_disk, args, kwargs)
+
+    def _first_fitting(self, artifacts: Iterator[Artifact], args: tuple, kwargs: dict) -> Entry | None:
+        """The first of `artifacts` that serves this call, inserted; no more than `recompile_limit` are read then."""
         found = None
         limit = self.settings.options.recompile_limit
-        for count, artifact in enumerate(self._on_disk.newest()):
+        for count, artifact in enumerate(artifacts):
             if count >= limit and found is not None:
                 break
             self._varied |= artifact.varied
@@ -590,7 +638,7 @@ class CompiledFunction:
             if found is None:
                 self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
             self._waiting = (*self._waiting, entry)
-        return found or self._older_entry(self._on_disk, args, kwargs)
+        return found
 
     def _older_entry(self, on_disk: StoredEntries, args: tuple, kwargs: dict) -> Entry | None:
         """One of those entries on disk that are loaded only where they fit a call, inserted."""
@@ -640,7 +688,7 @@ class CompiledFunction:
         try:
             from lampwork.runtime.cache import entries as cache
 
-            cache.store(self.function, self.settings, entry.artifact, self._cache_note)
+            cache.store(self.function, self.settings, entry.artifact, self._cache_note, self.counters.cached)
         except Exception as error:
             if environment.strict:
                 raise

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from lampwork.runtime.function import CompiledFunction
 
 
+#: What is counted of entries on disk: written to the local folder; fetched from the shared place, or refused as nobody
+#: says whose they are; written to it; and how often another process that compiled the same was waited for.
+CACHE_COUNTS = ("stored", "fetched", "refused", "sent", "waited")
+
+
 @record
 class Record:
     """One reason, how often it came up, and the seconds it has cost so far, all times together.
@@ -86,6 +91,7 @@ class Counters:
         self._fallbacks = _Tally()
         self._recompiles = _Tally()
         self.cache_notes: list[str] = []
+        self.cache = dict.fromkeys(CACHE_COUNTS, 0)
 
     def unlock(self) -> None:
         """New locks, in a forked child: the old ones may be held by threads that it does not have."""
@@ -95,6 +101,10 @@ class Counters:
     def spent(self, stage: str, seconds: float) -> None:
         """Time that a stage of compiling or loading took."""
         self.compile_seconds[stage] = self.compile_seconds.get(stage, 0.0) + seconds
+
+    def cached(self, what: str) -> None:
+        """Something happened to an entry on disk: one of `CACHE_COUNTS`."""
+        self.cache[what] += 1
 
     def fell_back(self, diagnostic: Diagnostic, is_break: bool = False) -> None:
         """One call runs eagerly. `took` adds what it cost."""
@@ -126,6 +136,8 @@ class Counters:
         self._fallbacks.merge(other._fallbacks)
         self._recompiles.merge(other._recompiles)
         self.cache_notes += other.cache_notes
+        for what, count in other.cache.items():
+            self.cache[what] += count
 
     def snapshot(
         self, entries: Iterable[Entry], parts: Mapping[Any, CompiledFunction] | None = None, choices: tuple = ()
@@ -157,6 +169,7 @@ class Counters:
             "cuda_graphs": tuple(entry.graphs.account() for entry in running if entry.graphs is not None),
             "cache_hits": total.cache_hits,
             "compile_seconds": MappingProxyType(dict(total.compile_seconds)),
+            "cache": MappingProxyType(dict(total.cache)),
             "cache_notes": tuple(total.cache_notes),
             "choices": choices,
         })  # fmt: skip

@@ -70,7 +70,8 @@ def _record(device: str) -> Path:
 def _process(device: str, folder: str) -> float:
     command = [sys.executable, "-m", "lampwork.verdict.starting", device]
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "LAMPWORK_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join(paths)}
+    cold = {"LAMPWORK_CACHE_DIR": folder, "LAMPWORK_CACHE_URL": ""}
+    environment = {**os.environ, **cold, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")

@@ -1,6 +1,6 @@
 """The on-disk cache of whole entries: a new process finds them, checks their guards and runs, with no compiler stage.
 
-    CACHE_DIR/v1/KEY/DIGEST.entry        one artifact each
+    CACHE_DIR/v1/KEY/DIGEST.entry        one artifact each (see `layout.py`)
 
 KEY is a digest of what was compiled (class or function by name and code), the settings, and the versions of Lampwork,
 PyTorch, Python and the machine's instruction set. A file is a header line with a checksum, then data in the format of
@@ -28,7 +28,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FunctionType, MethodType, NoneType
 from typing import Any
@@ -36,7 +36,7 @@ from typing import Any
 import torch
 
 from lampwork.backends import backend_of
-from lampwork.config import Settings, cache_dir
+from lampwork.config import Settings, cache_dir, cache_url
 from lampwork.errors import LampworkWarning
 from lampwork.files import (
     ABANDONED_SECONDS,
@@ -57,38 +57,59 @@ from lampwork.ir.guard import Guard
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
-from lampwork.runtime.cache import operators, schema
+from lampwork.runtime.cache import layout, operators, schema
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
+from lampwork.runtime.cache.layout import HEADER_BYTES, LIMIT_ENTRY_BYTES
 from lampwork.runtime.cache.versions import versions
 
 #: Total size of the cache; the least recently used entries go first.
 LIMIT_BYTES = 4 << 30
-#: The largest entry that is stored or read.
-LIMIT_ENTRY_BYTES = 512 << 20
 #: Entries that are loaded for one compiled function whether they fit a call or not; others must fit.
 ENTRIES_READ = 16
 
-_HEADER = b"lampwork entry 3 "
-_SUFFIX = ".entry"
+_SUFFIX = layout.SUFFIX
+_header = layout.header
 _warned: set[str] = set()
 #: Bytes that this process has stored since it last looked at the size of the whole cache; None: it never has.
 _unaccounted: int | None = None
 
 Note = Callable[[str], None]
+#: Is told what happened to an entry, in one word of `CACHE_COUNTS`.
+Count = Callable[[str], None]
 
 
 def key_of(function: Callable, settings: Settings) -> str | None:
     """The cache key of a compiled callable; None for one that no other process could recognise."""
+    facts = facts_of(function, settings)
+    return None if facts is None else key_of_facts(facts)
+
+
+def key_of_facts(facts: Mapping[str, str]) -> str:
+    """The cache key that stands for all of `facts`."""
+    return hashlib.sha256("\n".join(f"{name}={value}" for name, value in facts.items()).encode()).hexdigest()[:32]
+
+
+def facts_of(function: Callable, settings: Settings) -> dict[str, str] | None:
+    """What the cache key of a compiled callable is made of, by name; None for one that no other process could
+    recognise. Where a key is not found, the fact that differs from a stored one is told (`misses.py`)."""
     named = _named_code(function)
     if named is None:
         return None
-    parts = [*named, repr(settings), *_patches(), *(f"{name}={value}" for name, value in sorted(versions().items()))]
+    names, codes = named
+    facts = {"callable": " ".join(names), "code": " ".join(codes)}
+    for each in fields(settings):
+        if each.name != "options":
+            facts[each.name] = repr(getattr(settings, each.name))
+    for each in fields(settings.options):
+        facts[f"option {each.name}"] = repr(getattr(settings.options, each.name))
+    facts.update(_patches())
+    facts.update(sorted(versions().items()))
     if settings.options.exact:  # eager's kernels for other instruction sets round otherwise
-        parts.append(f"kernels={torch.backends.cpu.get_cpu_capability()}")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+        facts["kernels"] = torch.backends.cpu.get_cpu_capability()
+    return facts
 
 
-def _patches() -> Iterator[str]:
+def _patches() -> Iterator[tuple[str, str]]:
     """Functions of PyTorch and of the interpreter that somebody has replaced: capture takes some for what they are
     without reading them."""
     for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, builtins, functools, itertools, operator):
@@ -101,30 +122,36 @@ def _patches() -> Iterator[str]:
                 if known is None:
                     known = is_own[id(home)] = str(home.get("__name__")).startswith(own)
                 if not known:
-                    yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
+                    yield f"patched {place.__name__}.{name}", code_digest(value.__code__)
 
 
-def _named_code(function: Callable) -> tuple[str, ...] | None:
+def _named_code(function: Callable) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """What names `function`, and the digests of its code."""
     if isinstance(function, MethodType):
         owner = type(function.__self__)
         inner = _named_code(function.__func__)
-        return None if inner is None else ("method", owner.__module__, owner.__qualname__, *inner)
+        return None if inner is None else (("method", owner.__module__, owner.__qualname__, *inner[0]), inner[1])
     if isinstance(function, FunctionType):
-        return ("function", function.__module__ or "", function.__qualname__, code_digest(function.__code__))
+        return ("function", function.__module__ or "", function.__qualname__), (code_digest(function.__code__),)
     if isinstance(function, SuspendedFrames):
         root = _named_code(function.root)
-        return None if root is None else ("continuation", *root, *_resumption_parts(function.resumption))
+        if root is None:
+            return None
+        place = tuple(_place(function.resumption))
+        return ("continuation", *root[0], *place), (
+            *root[1],
+            *(code_digest(f.code) for f in function.resumption.frames),
+        )
     cls = type(function)
     call = getattr(cls, "forward", None) or vars(cls).get("__call__")
     if not isinstance(call, FunctionType):
         return None
-    return ("object", cls.__module__, cls.__qualname__, code_digest(call.__code__))
+    return ("object", cls.__module__, cls.__qualname__), (code_digest(call.__code__),)
 
 
-def _resumption_parts(resumption: Resumption) -> Iterator[str]:
+def _place(resumption: Resumption) -> Iterator[str]:
     yield repr((resumption.delivered, resumption.raised, resumption.dropped, resumption.handled))
     for frame in resumption.frames:
-        yield code_digest(frame.code)
         yield repr((frame.index, frame.slots, frame.stack, frame.constructed))
 
 
@@ -151,7 +178,10 @@ class StoredEntries:
 
     def __init__(self, function: Callable, settings: Settings, note: Note) -> None:
         self.note = note
-        self.key = key_of(function, settings)
+        self.facts = facts_of(function, settings)
+        self.key = None if self.facts is None else key_of_facts(self.facts)
+        #: Files that this process has looked at, or will.
+        self.seen: set[str] = set()
         #: Older entries that were not loaded, newest first, and the guards of those that were looked at.
         self.others: list[str] = []
         self.guards: dict[str, tuple[Guard, ...]] = {}
@@ -168,15 +198,54 @@ class StoredEntries:
                 if not files:
                     raise FileNotFoundError
                 names = [name for _, name in sorted(files, reverse=True)]
+                self.seen.update(names)
                 self.others = names[ENTRIES_READ:]
                 for name in names[:ENTRIES_READ]:
                     artifact = _artifact(folder, path / name, self.note)
                     if artifact is not None:
                         yield artifact
         except FileNotFoundError:
-            self.note("miss: nothing stored for this code, these settings and versions")
+            self.note(f"miss: nothing stored for this code, these settings and versions{self._nearest()}")
         except OSError as error:
             _refused(path, error, "read")
+
+    def _nearest(self) -> str:
+        """The fact of the key that differs from what is stored for this callable; empty where nothing is."""
+        from lampwork.runtime.cache import misses
+
+        assert self.facts is not None
+        why = misses.why_missed(_root().parent, self.facts)
+        return f"; {why}" if why else ""
+
+    def added(self) -> Iterator[Artifact]:
+        """Artifacts that came into the folder since it was last looked at, newest first."""
+        if self.key is None:
+            return
+        path = _root() / self.key
+        try:
+            with safe_folder(path) as folder:
+                files = [(status.st_mtime_ns, name) for name, status in plain_files(folder) if name.endswith(_SUFFIX)]
+                new = [name for _, name in sorted(files, reverse=True) if name not in self.seen]
+                self.seen.update(new)
+                self.others += new[ENTRIES_READ:]
+                for name in new[:ENTRIES_READ]:
+                    artifact = _artifact(folder, path / name, self.note)
+                    if artifact is not None:
+                        yield artifact
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _refused(path, error, "read")
+
+    def fetched(self, count: Count, again: bool = False) -> Iterator[Artifact]:
+        """Artifacts that the shared place has beyond those of the local folder, where they are kept from then on. It is
+        asked once for each key and process; `again`: once more."""
+        if self.key is None or self.facts is None or not cache_url():
+            return
+        from lampwork.runtime.cache import shared
+
+        if shared.fetch(self.key, self.facts, _root(), self.note, count, again):
+            yield from self.added()
 
     def fitting(self, holds: Callable[[Sequence[Guard]], bool]) -> Iterator[Artifact]:
         """Of the others those whose guards hold, each given once."""
@@ -202,11 +271,14 @@ class StoredEntries:
             _refused(path, error, "read")
 
 
-def store(function: Callable, settings: Settings, artifact: Artifact, note: Note) -> Path | None:
+def store(
+    function: Callable, settings: Settings, artifact: Artifact, note: Note, count: Count = lambda what: None
+) -> Path | None:
     """Write `artifact` for other processes; None (and a note that says why) where it cannot be."""
-    key = key_of(function, settings)
-    if key is None or not _portable(artifact, note):
+    facts = facts_of(function, settings)
+    if facts is None or not _portable(artifact, note):
         return None
+    key = key_of_facts(facts)
     try:
         slim = _slim(artifact)
         data = encode((slim.versions, slim.code_digests, slim.guards), slim)
@@ -217,15 +289,25 @@ def store(function: Callable, settings: Settings, artifact: Artifact, note: Note
         note(f"not stored: the entry takes {len(data)} bytes")
         return None
     checksum = hashlib.sha256(data).hexdigest()
-    path = _root() / key / f"{checksum[:32]}{_SUFFIX}"
+    from lampwork.runtime.cache import misses
+
+    path = _root() / key / layout.entry_name(checksum)
+    is_there = False
     try:
         with safe_folder(path.parent, create=True) as folder:
             size = write_file(folder, path.name, (_header(checksum), data))
     except OSError as error:
         _refused(path.parent, error, "written")
-        return None
-    _account(size, path)
-    return path
+    else:
+        is_there = True
+        misses.write_facts(_root().parent, key, facts)
+        _account(size, path)
+        count("stored")
+    if cache_url():
+        from lampwork.runtime.cache import shared
+
+        shared.send(key, facts, layout.entry_name(checksum), _header(checksum) + data, note, count)
+    return path if is_there else None
 
 
 def _slim(artifact: Artifact) -> Artifact:
@@ -290,11 +372,7 @@ def _portable(artifact: Artifact, note: Note) -> bool:
 
 
 def _root() -> Path:
-    return Path(cache_dir()) / "v1"
-
-
-def _header(checksum: str) -> bytes:
-    return _HEADER + schema.digest().encode() + b" " + checksum.encode() + b"\n"
+    return Path(cache_dir()) / layout.ENTRIES
 
 
 def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
@@ -317,7 +395,7 @@ def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
 def _open(folder: int, path: Path, note: Note) -> tuple[Decoder, tuple[Guard, ...]] | None:
     """What reads the file `path` in `folder`, and the guards of the entry, which come first in it."""
     try:
-        data = read_file(folder, path.name, LIMIT_ENTRY_BYTES + (1 << 10))
+        data = read_file(folder, path.name, LIMIT_ENTRY_BYTES + HEADER_BYTES)
     except FileNotFoundError:  # removed meanwhile
         return None
     except UnfitFile as error:
@@ -327,8 +405,8 @@ def _open(folder: int, path: Path, note: Note) -> tuple[Decoder, tuple[Guard, ..
         _refused(path, error, "read")
         return None
     header, _, body = data.partition(b"\n")
-    if header.startswith(_HEADER) and header[len(_HEADER) :].partition(b" ")[0] != schema.digest().encode():
-        return None  # written by another Lampwork
+    if layout.is_of_another_release(header):
+        return None
     if header + b"\n" != _header(hashlib.sha256(body).hexdigest()):
         _warn("corrupt", f"the cache file {path} is corrupt and was {_discarded(folder, path)}.")
         return None
