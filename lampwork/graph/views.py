@@ -202,12 +202,16 @@ STRETCHES = frozenset({aten.expand.default, aten.as_strided.default, aten.unfold
 
 
 def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
-    shape = list(view.whole.size())
+    return _viewed(run, aten.view.default, new, list(view.whole.size()))
+
+
+def _viewed(run: Functionalizer, op: Any, new: Node, *arguments: object) -> Node:
+    """The view `op` of a new value, which may lie in memory as the parent does not: then of a dense copy."""
     try:
-        return run.emit(aten.view.default, new, shape)
+        return run.emit(op, new, *arguments)
     except RuntimeError:
         copied = run.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
-        return run.emit(aten.view.default, copied, shape)
+        return run.emit(op, copied, *arguments)
 
 
 def _unpermuted(run: Functionalizer, view: View, new: Node) -> Node:
@@ -229,8 +233,8 @@ INVERSES: dict[object, Callable[[Functionalizer, View, Node], Node]] = {
     aten.t.default: lambda run, view, new: run.emit(aten.t.default, new),
     aten.transpose.int: lambda run, view, new: run.emit(aten.transpose.int, new, *view.args),
     aten.permute.default: _unpermuted,
-    aten.view.dtype: lambda run, view, new: run.emit(aten.view.dtype, new, view.whole.dtype),
-    aten.view_as_real.default: lambda run, view, new: run.emit(aten.view_as_complex.default, new),
+    aten.view.dtype: lambda run, view, new: _viewed(run, aten.view.dtype, new, view.whole.dtype),
+    aten.view_as_real.default: lambda run, view, new: _viewed(run, aten.view_as_complex.default, new),
     aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
     aten._conj.default: lambda run, view, new: run.emit(aten._conj_physical.default, new),
     aten._neg_view.default: lambda run, view, new: run.emit(aten.neg.default, new),

@@ -56,13 +56,13 @@ def unbind_and_split_changed(x):
     return b
 
 
-@program(together=lambda: (_x(), torch.empty(4, 6)))
+@program(together=lambda: (_x(), torch.zeros(4, 6)))
 def out_argument(x, out):
     result = torch.mul(x, 2, out=out)
     return result is out, out + 1
 
 
-@program(together=lambda: (_x(), torch.empty(4), torch.empty(4, dtype=torch.long)))
+@program(together=lambda: (_x(), torch.zeros(4), torch.zeros(4, dtype=torch.long)))
 def out_arguments(x, best, where):
     torch.max(x, dim=1, out=(best, where))
     return best * 2
