@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from lampwork._torch import peer_stance
 from lampwork.errors import OptionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: By name, what it means.
 STANCES = {
@@ -65,13 +68,13 @@ class set_stance:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         _set(self.before)
 
-    def __call__(self, function: Callable) -> Callable:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """`function`, which runs under the stance; until it is called the stance is what it was."""
         _set(self.before)
         stance = self.stance
 
         @wraps(function)
-        def under(*args: Any, **kwargs: Any) -> Any:
+        def under(*args: P.args, **kwargs: P.kwargs) -> R:
             with set_stance(stance):
                 return function(*args, **kwargs)
 
