@@ -1,4 +1,7 @@
-"""Does compiling pay? It depends on how many calls there will be: the same function, asked for many and for a few."""
+"""Does compiling pay? It depends on how many calls there will be: the same function, asked for many and for a few.
+
+The first assessment on a machine also measures what loading the compiler takes, which is some seconds more.
+"""
 
 import torch
 
@@ -14,7 +17,7 @@ def many_small_operators(x):
 
 
 for calls in (1_000_000, 3):
-    verdict = lampwork.assess(many_small_operators, x, calls=calls, seconds=1, freeze=False)
+    verdict = lampwork.assess(many_small_operators, x, calls=calls, seconds=5, freeze=False)
     print(f"for {calls:,} calls: {'compile' if verdict.pays else 'leave it as it is'}")
     print(f"    {str(verdict).strip().splitlines()[0]}")  # the rest says why, and what was tried
     print(f"    what to write: {verdict.code or 'nothing'}")
