@@ -45,7 +45,7 @@ lint:
 dist:
 	$(PYTHON) .ci/dist.py $(DIST)
 
-# Needs `pip install -c constraints.txt -e '.[docs]'`.
+# The site, in site/. Needs the package, whose docstrings it shows, and its `docs` extra.
 docs:
 	$(PYTHON) -m mkdocs build --strict
 

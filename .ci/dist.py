@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def copied(folder: Path) -> set[str]:
-    """Copies what belongs to the checkout into `folder`; the paths of its files. Needs git, or a source distribution."""
+    """Copies what belongs to the checkout into `folder`; their paths. Needs git, or a source distribution."""
     if (ROOT / ".git").exists():
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")

@@ -11,7 +11,8 @@ from transformers import BertConfig, BertModel
 import lampwork
 
 torch.manual_seed(0)
-model = BertModel(BertConfig(num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024)).eval()
+config = BertConfig(num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+model = BertModel(config).eval()
 inputs = {"input_ids": torch.randint(0, 30_000, (4, 64)), "attention_mask": torch.ones(4, 64, dtype=torch.long)}
 
 # `freeze`: the weights will not change, so they may be packed once.

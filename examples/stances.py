@@ -5,7 +5,7 @@ import torch
 import lampwork
 
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)).eval().requires_grad_(False)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)).requires_grad_(False)
 fast = lampwork.compile(model, options={"cache": False})
 
 # Warm up, with a mark on what will vary: one entry serves all batches of 2 to 64.

@@ -49,7 +49,13 @@ def is_eager() -> bool:
 
 
 class set_stance:
-    """Sets what calls of compiled functions do that no entry serves (see `STANCES`), in all threads of the process.
+    """Sets what calls of compiled functions do that no entry serves yet, in all threads of the process.
+
+    default               they are compiled
+    force_eager           every call runs eagerly
+    eager_on_recompile    they run eagerly, and are not compiled
+    fail_on_recompile     they raise `RecompileError`
+    eager_then_compile    the first call of each function runs eagerly, later ones are compiled
 
     As a context manager or decorator it ends with the block or function; as a plain call it stays. Raises OptionError
     for a name that is none of the stances.

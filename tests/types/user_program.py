@@ -100,7 +100,15 @@ found = lampwork.stats(fast)
 assert_type(found["captures"] + found["native_kernels"], int)
 for record in found["fallbacks"] + found["breaks"] + found["recompiles"]:
     assert_type(record.diagnostic, lampwork.Diagnostic)
-    print(record.id, record.reason, record.remedy, record.location.file, record.location.line, record.count, record.seconds)
+    print(
+        record.id,
+        record.reason,
+        record.remedy,
+        record.location.file,
+        record.location.line,
+        record.count,
+        record.seconds,
+    )
 for size in found["specialised"]:
     print(size.reason)
 slowest: str = max(found["compile_seconds"], key=lambda stage: found["compile_seconds"][stage])
