@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def breaks(function, *args):
 
 
 X = torch.linspace(-1, 1, 32).view(4, 8)
-branch = lambda x: x * 2 if x.sum() > 0 else x * 3
+branch = lambda x: x * 2 if x.sum() > 0 else x * 3  # a graph break
 smooth = lambda x: x.sin() + 1
 
 
@@ -111,10 +112,25 @@ def test_disable():
         assert breaks(lambda x: marked(x + 1).sin(), X) == ["disabled"]
 
 
-def test_allow_in_graph_is_not_followed():
-    told = []
-    peer = torch.compiler.allow_in_graph(lambda x: (told.append(1), branch(x))[1])
-    assert breaks(lambda x: peer(x) + 1, X) == ["data-dependent"] and told
+# Marked functions stay alive: the peer knows them by their addresses, which others would get.
+told: list[int] = []
+allowed = torch.compiler.allow_in_graph(lambda x: (told.append(1), x * 2)[1])
+branching = torch.compiler.allow_in_graph(lambda x: branch(x))
+
+
+def test_what_is_allowed_in_a_graph_runs_while_capturing():
+    told.clear()
+    fast = compiled(lambda x: allowed(x) + 1, fullgraph=True)
+    assert all(torch.equal(fast(X), X * 2 + 1) for _ in range(3)) and len(told) == 1
+    assert breaks(lambda x: branching(x) + 1, X) == ["data-dependent"]
+
+
+def test_substitutes_are_not_followed():
+    @torch.compiler.substitute_in_graph(zlib.adler32, skip_signature_check=True)
+    def substitute(data):
+        return 1
+
+    assert breaks(lambda x: x + zlib.adler32(b"abc") % 7, X) == ["unknown-native"]
 
 
 def test_results_that_are_assumed_constant():
@@ -175,9 +191,14 @@ def test_what_is_inlined_or_means_nothing():
 
 
 def test_marks_of_the_peer():
-    x = torch.ones(4, 8)
-    torch._dynamo.mark_dynamic(x, 0)
-    assert captures(smooth, (x,), (torch.ones(7, 8),)) == 1
+    for mark in (torch._dynamo.mark_dynamic, torch._dynamo.maybe_mark_dynamic):
+        x = torch.ones(4, 8)
+        mark(x, 0)
+        assert captures(smooth, (x,), (torch.ones(7, 8),)) == 1
+    sizes = [torch.ones(n, 8) for n in (3, 4, 5)]
+    for x in sizes:
+        torch._dynamo.mark_static(x, 0)
+    assert captures(smooth, *((x,) for x in sizes)) == 3
 
 
 # Settings and variables ----------------------------------------------------------------------------------------------
@@ -241,5 +262,10 @@ def test_as_a_back_end():
     torch.testing.assert_close(module(X), torch.nn.functional.linear(X, module.weight, module.bias))
     with pytest.raises(TypeError):
         lampwork.stats(torch.compile(smooth, backend="lampwork"))
+    torch.compiler.set_default_backend("lampwork")
+    try:
+        torch.testing.assert_close(torch.compile(smooth)(X), smooth(X))
+    finally:
+        torch.compiler.set_default_backend("inductor")
     with pytest.raises(Exception, match="unknown option 'max_autotune'"):
         torch.compile(smooth, backend="lampwork", options={"max_autotune": True})(X)
