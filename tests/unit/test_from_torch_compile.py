@@ -112,14 +112,19 @@ def test_disable():
         assert breaks(lambda x: marked(x + 1).sin(), X) == ["disabled"]
 
 
-# Marked functions stay alive: the peer knows them by their addresses, which others would get.
-told: list[int] = []
-allowed = torch.compiler.allow_in_graph(lambda x: (told.append(1), x * 2)[1])
-branching = torch.compiler.allow_in_graph(lambda x: branch(x))
+#: Marked functions stay alive: the peer knows them by their addresses, which others would get.
+KEPT = []
+
+
+def allowed_in_graph(function):
+    KEPT.append(torch.compiler.allow_in_graph(function))
+    return function
 
 
 def test_what_is_allowed_in_a_graph_runs_while_capturing():
-    told.clear()
+    told = []
+    allowed = allowed_in_graph(lambda x: (told.append(1), x * 2)[1])
+    branching = allowed_in_graph(lambda x: branch(x))
     fast = compiled(lambda x: allowed(x) + 1, fullgraph=True)
     assert all(torch.equal(fast(X), X * 2 + 1) for _ in range(3)) and len(told) == 1
     assert breaks(lambda x: branching(x) + 1, X) == ["data-dependent"]
