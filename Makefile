@@ -1,7 +1,7 @@
 # Short names for the commands of CONTRIBUTING.md. PYTHON may name another interpreter: make test PYTHON=.venv/bin/python
 PYTHON ?= python
 
-.PHONY: test test-isa test-slow test-ops test-gpu lint bench bench-gpu cpython kernels
+.PHONY: test test-isa test-slow test-ops test-gpu lint dist docs bench bench-gpu cpython kernels
 
 test:
 	$(PYTHON) -m pytest -n auto
@@ -40,6 +40,14 @@ lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -c "import importlinter.cli as cli; cli.lint_imports_command()"
+
+# Wheel and source distribution, checked; `make dist DIST="--keep dist"` keeps them.
+dist:
+	$(PYTHON) .ci/dist.py $(DIST)
+
+# The site, in site/. Needs the package, whose docstrings it shows, and its `docs` extra.
+docs:
+	$(PYTHON) -m mkdocs build --strict
 
 bench:
 	$(PYTHON) -m lampwork.cli bench mlp resnet vit bert gpt2 llama unet --device cpu --task infer $(BENCH)

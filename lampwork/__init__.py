@@ -58,17 +58,19 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in _API:
-        with collector.paused():  # nothing that is loaded is garbage: a full collection only costs time
-            import lampwork.api as home
-    elif name in _ERRORS:
-        import lampwork.errors as home  # type: ignore[no-redef]
-    else:
-        raise AttributeError(f"module 'lampwork' has no attribute {name!r}")
-    value = getattr(home, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to a checker a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        if name in _API:
+            with collector.paused():  # nothing that is loaded is garbage: a full collection only costs time
+                import lampwork.api as home
+        elif name in _ERRORS:
+            import lampwork.errors as home
+        else:
+            raise AttributeError(f"module 'lampwork' has no attribute {name!r}")
+        value = getattr(home, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

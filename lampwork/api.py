@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 
@@ -16,18 +16,67 @@ from lampwork.runtime.module import compile_module
 from lampwork.runtime.stances import set_stance as set_stance
 
 if TYPE_CHECKING:
+    from lampwork.debug.explain import Explanation
     from lampwork.profiling.profile import Profile
+    from lampwork.runtime.stats import Stats
     from lampwork.verdict.verdict import Verdict
     from lampwork.verdict.watch import Watch
     from lampwork.verification.answer import Verification
     from lampwork.warming.report import Warmup
 
-Backend = str | Callable
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+Backend = str | Callable[..., Any]
 
 
+class Compiler(Protocol):
+    """`lampwork.compile` whose options are given: a decorator, which gives back the type that it is given."""
+
+    @overload
+    def __call__(self, function: Module, /) -> Module: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def compile(
+    function: Module,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+    backend: Backend = "lampwork",
+    disable: bool = False,
+) -> Module: ...
+@overload
+def compile(
+    function: Callable[P, R],
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+    backend: Backend = "lampwork",
+    disable: bool = False,
+) -> Callable[P, R]: ...
+@overload
+def compile(
+    function: None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+    backend: Backend = "lampwork",
+    disable: bool = False,
+) -> Compiler: ...
 @is_called_natively
 def compile(
-    function: Callable | None = None,
+    function: Callable[..., Any] | None = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
@@ -72,7 +121,7 @@ def compile(
     return _compile(function, settings=settings, backend=backend, disable=disable)
 
 
-def _check_callable(function: Callable, name: str) -> None:
+def _check_callable(function: Callable[..., Any], name: str) -> None:
     """Raises TypeError for what `lampwork.NAME` cannot take."""
     if isinstance(function, type):
         if issubclass(function, torch.nn.Module):
@@ -84,7 +133,7 @@ def _check_callable(function: Callable, name: str) -> None:
         raise TypeError(f"lampwork.{name} takes a function or a module, not {what}")
 
 
-def _compile(function: Callable, *, settings: Settings, backend: Backend, disable: bool) -> Any:
+def _compile(function: Callable[..., Any], *, settings: Settings, backend: Backend, disable: bool) -> Any:
     _check_callable(function, "compile")
     if disable:
         return function
@@ -108,7 +157,7 @@ def _compile(function: Callable, *, settings: Settings, backend: Backend, disabl
 
 
 @is_called_natively
-def disable(function: Callable) -> Callable:
+def disable(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, never compiled: a call of it from compiled code is a break. Code marked for `torch.compiler.disable`
     needs no second mark. Raises TypeError for something that cannot be called, and for a module."""
     if isinstance(function, torch.nn.Module):
@@ -118,7 +167,7 @@ def disable(function: Callable) -> Callable:
         raise TypeError(f"lampwork.disable takes a function, not {type(function).__name__} {str(function):.60}")
 
     @functools.wraps(function)
-    def uncompiled(*args: object, **kwargs: object) -> Any:
+    def uncompiled(*args: P.args, **kwargs: P.kwargs) -> R:
         return function(*args, **kwargs)
 
     uncompiled.__dict__["_torchdynamo_disable"] = True
@@ -126,7 +175,7 @@ def disable(function: Callable) -> Callable:
 
 
 @is_called_natively
-def assume_constant(function: Callable) -> Callable:
+def assume_constant(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, called once while compiling; its result is a constant of the compiled code. What it reads is not
     guarded: that is what the mark declares. Raises TypeError for anything but a function written in Python."""
     if not callable(function) or not hasattr(function, "__dict__"):
@@ -160,7 +209,7 @@ def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) ->
 
 
 @is_called_natively
-def stats(compiled: Callable) -> Mapping[str, object]:
+def stats(compiled: Callable[..., Any]) -> Stats:
     """What happened to a compiled function so far, as a read-only mapping.
 
     captures         how many calls were captured
@@ -200,7 +249,7 @@ def reset() -> None:
 
 @is_called_natively
 def warmup(
-    function: Callable | str, inputs: Iterable[Any] = (), *, jobs: int = 1, run: bool = False, **options: Any
+    function: Callable[..., Any] | str, inputs: Iterable[Any] = (), *, jobs: int = 1, run: bool = False, **options: Any
 ) -> Warmup:
     """Compiles `function` for calls that will come, and stores the entries in the on-disk cache. Print the result; as a
     bool it says whether all of these calls will run compiled.
@@ -230,7 +279,7 @@ def warmup(
 
 
 @is_called_natively
-def explain(function: Callable, *args: object, **kwargs: object) -> Any:
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """How one call of `function` compiles, what kept it from being one piece, and what that costs. Print the result.
 
     It is a mapping from section names to texts, with `overview()`, `to_dict()`, `html()` and `dump(folder)`. A call
@@ -246,7 +295,7 @@ def explain(function: Callable, *args: object, **kwargs: object) -> Any:
 
 @is_called_natively
 def assess(
-    function: Callable,
+    function: Callable[..., Any],
     *args: Any,
     calls: int | None = None,
     restarts: int = 0,
@@ -289,7 +338,7 @@ def assess(
 
 
 @is_called_natively
-def profile(function: Callable, *args: Any, backward: bool | None = None, **kwargs: Any) -> Profile:
+def profile(function: Callable[..., Any], *args: Any, backward: bool | None = None, **kwargs: Any) -> Profile:
     """Where the time of a call such as `function(*args, **kwargs)` goes, and what would help. Print the result.
 
     The call is made many times, eagerly; its operators are timed one by one. What compiling could gain is bounded: what
@@ -309,7 +358,7 @@ def profile(function: Callable, *args: Any, backward: bool | None = None, **kwar
 
 @is_called_natively
 def verify(
-    function: Callable,
+    function: Callable[..., Any],
     *args: Any,
     backward: bool | None = None,
     steps: int = 0,
@@ -351,14 +400,14 @@ def verify(
 
 @is_called_natively
 def watch(
-    loader: Iterable,
+    loader: Iterable[T],
     *,
     calls: int | None = None,
     steps: int = 60,
     price: float | None = None,
     peer: bool = False,
     progress: bool | None = None,
-) -> Watch:
+) -> Watch[T]:
     """The items of `loader`, while the steps that a loop makes with them are assessed. The answer is printed on stderr.
 
         for batch in lampwork.watch(loader, calls=100_000):

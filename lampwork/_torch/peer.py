@@ -9,9 +9,11 @@ import contextlib
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+Function = TypeVar("Function")
 
 _evaluator = torch._C._dynamo.eval_frame
 
@@ -30,10 +32,11 @@ def hide_from_peer(function: Any) -> Any:
     return function
 
 
-def is_called_natively(function: Any) -> Any:
+def is_called_natively(function: Function) -> Function:
     """`function`, hidden from Dynamo, which ends its graph where it is called; so does capture."""
-    function._torchdynamo_disable = True
-    return hide_from_peer(function)
+    marked: Any = function
+    marked._torchdynamo_disable = True
+    return hide_from_peer(marked)
 
 
 def note_original(wrapper: Any, original: Any) -> None:

@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from lampwork._torch import peer_stance
 from lampwork.errors import OptionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: By name, what it means.
 STANCES = {
@@ -46,7 +49,13 @@ def is_eager() -> bool:
 
 
 class set_stance:
-    """Sets what calls of compiled functions do that no entry serves (see `STANCES`), in all threads of the process.
+    """Sets what calls of compiled functions do that no entry serves yet, in all threads of the process.
+
+    default               they are compiled
+    force_eager           every call runs eagerly
+    eager_on_recompile    they run eagerly, and are not compiled
+    fail_on_recompile     they raise `RecompileError`
+    eager_then_compile    the first call of each function runs eagerly, later ones are compiled
 
     As a context manager or decorator it ends with the block or function; as a plain call it stays. Raises OptionError
     for a name that is none of the stances.
@@ -65,13 +74,13 @@ class set_stance:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         _set(self.before)
 
-    def __call__(self, function: Callable) -> Callable:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """`function`, which runs under the stance; until it is called the stance is what it was."""
         _set(self.before)
         stance = self.stance
 
         @wraps(function)
-        def under(*args: Any, **kwargs: Any) -> Any:
+        def under(*args: P.args, **kwargs: P.kwargs) -> R:
             with set_stance(stance):
                 return function(*args, **kwargs)
 

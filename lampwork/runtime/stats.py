@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lampwork.errors import Diagnostic
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
 
 if TYPE_CHECKING:
+    from lampwork.runtime.auto.function import Choice
     from lampwork.runtime.entry import Entry
     from lampwork.runtime.function import CompiledFunction
 
@@ -56,6 +57,28 @@ class Record:
     def __str__(self) -> str:
         each = f", {self.seconds / self.count * 1e3:.2f} ms each" if self.seconds else ""
         return f"{self.diagnostic} ({self.count} {'time' if self.count == 1 else 'times'}{each})"
+
+
+class Stats(TypedDict):
+    """What `lampwork.stats` returns, to type checkers; it says what each key means. The mapping itself is read-only."""
+
+    captures: int
+    entries: int
+    graphs: int
+    continuations: int
+    calls: int
+    breaks: tuple[Record, ...]
+    fallbacks: tuple[Record, ...]
+    recompiles: tuple[Record, ...]
+    specialised: tuple[Diagnostic, ...]
+    native_kernels: int
+    launches: int
+    extern_calls: Mapping[str, int]
+    cuda_graphs: tuple[Mapping[str, Any], ...]
+    cache_hits: int
+    compile_seconds: Mapping[str, float]
+    cache_notes: tuple[str, ...]
+    choices: tuple[Choice, ...]
 
 
 class _Tally:
@@ -141,7 +164,7 @@ class Counters:
 
     def snapshot(
         self, entries: Iterable[Entry], parts: Mapping[Any, CompiledFunction] | None = None, choices: tuple = ()
-    ) -> Mapping:
+    ) -> Stats:
         """The mapping that `lampwork.stats` documents. `parts`: the continuations of the function's breaks."""
         entries = tuple(entries)
         parts = {} if parts is None else dict(parts)
@@ -151,7 +174,7 @@ class Counters:
             total.add(part.counters)
         continued = [entry for part in parts.values() for entry in part.entries]
         running = [entry for entry in (*entries, *continued) if entry.host is not None]
-        return MappingProxyType({
+        found: Stats = {
             "captures": total.captures,
             "entries": len(entries) + len(continued),
             "graphs": sum(bool(entry.artifact.program.steps) for entry in running),
@@ -172,4 +195,5 @@ class Counters:
             "cache": MappingProxyType(dict(total.cache)),
             "cache_notes": tuple(total.cache_notes),
             "choices": choices,
-        })  # fmt: skip
+        }  # fmt: skip
+        return cast(Stats, MappingProxyType(found))

@@ -157,7 +157,11 @@ def test_training_convolutions_loads_neither_sympy_nor_the_peers():
 
 def test_one_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == lampwork.__version__
+    assert "version" not in project and project["dynamic"] == ["version"]
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["dynamic"]["version"]
+    assert written == {"attr": "lampwork.__version__"}
+    released = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert released[0] == "Unreleased" and all(version <= lampwork.__version__ for version in released[1:])
 
 
 def test_the_map_of_files_names_every_file_and_none_that_is_gone():
