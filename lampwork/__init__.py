@@ -19,38 +19,44 @@ if TYPE_CHECKING:
         compile,
         disable,
         explain,
+        load,
         mark_dynamic,
         mark_static,
+        package,
         profile,
         reset,
+        save,
         stats,
         verify,
         watch,
     )
     from lampwork.errors import (
+        ArtifactError,
         CompileError,
         Diagnostic,
         DynamicSizeError,
         GraphBreak,
         LampworkError,
         LampworkWarning,
+        NotServedError,
         OptionError,
     )
 
 __version__ = "0.1.0"
 
 _API = (
-    "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "profile", "reset",
-    "stats", "verify", "watch",
+    "assess", "assume_constant", "compile", "disable", "explain", "load", "mark_dynamic", "mark_static", "package",
+    "profile", "reset", "save", "stats", "verify", "watch",
 )  # fmt: skip
 _ERRORS = (
-    "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
+    "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
+    "NotServedError", "OptionError",
 )  # fmt: skip
 
 __all__ = [
-    "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static",
-    "profile", "reset", "stats", "verify", "watch",
+    "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
+    "NotServedError", "OptionError", "__version__", "assess", "assume_constant", "compile", "disable", "explain", "load",
+    "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "stats", "verify", "watch",
 ]  # fmt: skip
 
 

@@ -89,5 +89,14 @@ class DynamicSizeError(LampworkError):
         self.diagnostic = diagnostic
 
 
+class ArtifactError(LampworkError):
+    """A file of `lampwork.save` or `lampwork.package` cannot be made, or cannot be used here. Names the fact, and what
+    to do."""
+
+
+class NotServedError(ArtifactError):
+    """A call is none of those that a loaded file has programs for. Lists what is served, and what differs."""
+
+
 class LampworkWarning(UserWarning):
     """A fall-back to eager, a recompile limit, an unusable cache: what happened and the remedy."""

@@ -79,16 +79,16 @@ Note = Callable[[str], None]
 
 def key_of(function: Callable, settings: Settings) -> str | None:
     """The cache key of a compiled callable; None for one that no other process could recognise."""
-    named = _named_code(function)
+    named = named_code(function)
     if named is None:
         return None
-    parts = [*named, repr(settings), *_patches(), *(f"{name}={value}" for name, value in sorted(versions().items()))]
+    parts = [*named, repr(settings), *patches(), *(f"{name}={value}" for name, value in sorted(versions().items()))]
     if settings.options.exact:  # eager's kernels for other instruction sets round otherwise
         parts.append(f"kernels={torch.backends.cpu.get_cpu_capability()}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def _patches() -> Iterator[str]:
+def patches() -> Iterator[str]:
     """Functions of PyTorch and of the interpreter that somebody has replaced: capture takes some for what they are
     without reading them."""
     for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, builtins, functools, itertools, operator):
@@ -104,15 +104,17 @@ def _patches() -> Iterator[str]:
                     yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
 
 
-def _named_code(function: Callable) -> tuple[str, ...] | None:
+def named_code(function: Callable) -> tuple[str, ...] | None:
+    """What kind of callable it is, its class or function by name, and a digest of its code; None for one that no other
+    process could recognise."""
     if isinstance(function, MethodType):
         owner = type(function.__self__)
-        inner = _named_code(function.__func__)
+        inner = named_code(function.__func__)
         return None if inner is None else ("method", owner.__module__, owner.__qualname__, *inner)
     if isinstance(function, FunctionType):
         return ("function", function.__module__ or "", function.__qualname__, code_digest(function.__code__))
     if isinstance(function, SuspendedFrames):
-        root = _named_code(function.root)
+        root = named_code(function.root)
         return None if root is None else ("continuation", *root, *_resumption_parts(function.resumption))
     cls = type(function)
     call = getattr(cls, "forward", None) or vars(cls).get("__call__")
@@ -205,16 +207,8 @@ class StoredEntries:
 def store(function: Callable, settings: Settings, artifact: Artifact, note: Note) -> Path | None:
     """Write `artifact` for other processes; None (and a note that says why) where it cannot be."""
     key = key_of(function, settings)
-    if key is None or not _portable(artifact, note):
-        return None
-    try:
-        slim = _slim(artifact)
-        data = encode((slim.versions, slim.code_digests, slim.guards), slim)
-    except (NotStorable, RecursionError) as error:
-        note(f"not stored: {type(error).__name__}: {error}")
-        return None
-    if len(data) > LIMIT_ENTRY_BYTES:
-        note(f"not stored: the entry takes {len(data)} bytes")
+    data = entry_bytes(artifact, note) if key is not None else None
+    if key is None or data is None:
         return None
     checksum = hashlib.sha256(data).hexdigest()
     path = _root() / key / f"{checksum[:32]}{_SUFFIX}"
@@ -226,6 +220,23 @@ def store(function: Callable, settings: Settings, artifact: Artifact, note: Note
         return None
     _account(size, path)
     return path
+
+
+def entry_bytes(artifact: Artifact, note: Note) -> bytes | None:
+    """`artifact` as data of two roots: (versions, digests of functions, guards), and all of it, without what only
+    compiler stages read. None (and a note that says why) where another process could not use it."""
+    if not _portable(artifact, note):
+        return None
+    try:
+        slim = _slim(artifact)
+        data = encode((slim.versions, slim.code_digests, slim.guards), slim)
+    except (NotStorable, RecursionError) as error:
+        note(f"not stored: {type(error).__name__}: {error}")
+        return None
+    if len(data) > LIMIT_ENTRY_BYTES:
+        note(f"not stored: the entry takes {len(data)} bytes")
+        return None
+    return data
 
 
 def _slim(artifact: Artifact) -> Artifact:
@@ -340,20 +351,20 @@ def _open(folder: int, path: Path, note: Note) -> tuple[Decoder, tuple[Guard, ..
     head = _next(decoder, folder, path, note)
     if head is None:
         return None
-    if not _is_head(head):
+    if not is_head(head):
         _malformed(folder, path, Malformed("it does not begin as an entry"))
         return None
     made_for, code_digests, guards = head
     if made_for != versions():
         return None
-    missing = _missing_module(code_digests)
+    missing = missing_module(code_digests)
     if missing:
         note(f"miss: {missing}")
         return None
     return decoder, guards
 
 
-_is_head = schema.row(
+is_head = schema.row(
     schema.table(schema.STR, schema.STR), schema.table(schema.STR, schema.STR), schema.many(schema.of(Guard))
 )
 
@@ -378,7 +389,7 @@ def _discarded(folder: int, path: Path) -> str:
     return "removed" if remove(folder, path.name) else "not used"
 
 
-def _missing_module(code_digests: Mapping[str, str]) -> str:
+def missing_module(code_digests: Mapping[str, str]) -> str:
     """The first module whose functions were interpreted and that this process does not have; empty when all are there.
 
     Their code is not compared here: every function the program reached was read through a source, and the guard on
