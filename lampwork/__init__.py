@@ -55,8 +55,8 @@ _ERRORS = (
 
 __all__ = [
     "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
-    "NotServedError", "OptionError", "__version__", "assess", "assume_constant", "compile", "disable", "explain", "load",
-    "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "stats", "verify", "watch",
+    "NotServedError", "OptionError", "__version__", "assess", "assume_constant", "compile", "disable", "explain",
+    "load", "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "stats", "verify", "watch",
 ]  # fmt: skip
 
 

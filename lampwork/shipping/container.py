@@ -1,8 +1,8 @@
 """The file: a sealed header of JSON, then sections of bytes, each with its checksum in the header.
 
-    lampwork-file 1 HEADER_BYTES HEADER_SHA256 SIGNATURE\n     one line of ASCII; SIGNATURE is 64 hexadecimal digits or "-"
-    header            {"manifest": {...}, "sections": [[name, size_bytes, sha256], ...]}
-    sections          one after the other, in that order, to the end of the file
+    line       lampwork-file 1 HEADER_BYTES HEADER_SHA256 SIGNATURE, in ASCII; 64 hexadecimal digits, or "-" for none
+    header     {"manifest": {...}, "sections": [[name, size_bytes, sha256], ...]}
+    sections   one after the other, in that order, to the end of the file
 
 The line vouches for the header, the header for every section: a bit that is not as it was written is noticed before
 anything is made of it. A signature is over the header (see `lampwork/signatures.py`), so it covers the whole file.
@@ -49,7 +49,8 @@ def write(path: str, manifest: dict[str, Any], sections: Iterable[tuple[str, Pie
 
     Raises OSError where it cannot be written.
     """
-    table, pieces = [], []
+    table: list[tuple[str, int, str]] = []
+    pieces: list[bytes | memoryview] = []
     for name, parts in sections:
         digest = hashlib.sha256()
         for part in parts:
@@ -132,7 +133,9 @@ class File:
         if key is None:
             return
         if signed == "-":
-            raise self.error("is not signed, and a key was given", "Have it made with key=..., or trust it and give none.")
+            raise self.error(
+                "is not signed, and a key was given", "Have it made with key=..., or trust it and give none."
+            )
         if not is_signed(key, header, signed):
             raise self.error("was signed with another key, or changed since", "Do not use it; ask whoever made it.")
 
@@ -182,7 +185,7 @@ class Stream:
     def read_into(self, memory: memoryview) -> None:
         """Fills `memory`. Raises `ArtifactError` where fewer bytes are left."""
         size = memory.nbytes
-        count = self._file.readinto(memory) if size <= self.left else 0  # type: ignore[attr-defined]
+        count = self._file.readinto(memory) if size <= self.left else 0
         self._took(memory if count == size else memory[:0], size)
 
     def _took(self, data: bytes | memoryview, size: int) -> None:
@@ -195,7 +198,9 @@ class Stream:
         """Raises `ArtifactError` where the section is not as it was written, or was not read to its end."""
         if self.left or self._digest.hexdigest() != self._section.digest:
             name = self._section.name
-            raise self._owner.error(f"was changed after it was written: section {name!r} has another checksum", _MAKE_AGAIN)
+            raise self._owner.error(
+                f"was changed after it was written: section {name!r} has another checksum", _MAKE_AGAIN
+            )
 
 
 def _natural(value: object) -> int:

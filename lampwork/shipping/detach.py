@@ -108,7 +108,9 @@ class _Detaching:
         outcome = Return(self.template(outcome.value))
         effects = tuple(self.effects())
         host_calls = tuple(
-            replace(call, function=self.callable_(call.function), args=self.each(call.args), kwargs=self.named(call.kwargs))
+            replace(
+                call, function=self.callable_(call.function), args=self.each(call.args), kwargs=self.named(call.kwargs)
+            )
             for call in artifact.host_calls
         )
         objects = self.objects()
@@ -393,7 +395,9 @@ class _Detaching:
             value = None if thing.value is None else self.template(thing.value)
             return t.NewObject(cls, attributes, slots, items, pairs, value)
         if thing.items is not None or thing.value is not None:
-            raise NotPackable(f"the result holds a {cls.qualname}, which is a list, tuple, number or text of its own class")
+            raise NotPackable(
+                f"the result holds a {cls.qualname}, which is a list, tuple, number or text of its own class"
+            )
         plain = reference(Attributes if pairs is None else Output)
         return t.NewObject(plain, (*attributes, *slots), (), None, pairs, None)
 
@@ -442,7 +446,9 @@ class _Detaching:
     def _is_there_already(self, effect: t.Effect) -> bool:
         """Whether what would be written to the program is there: the calls before this one wrote it."""
         match effect:
-            case t.SetAttribute(t.SourceValue(target), name, value) | t.CallSetAttribute(t.SourceValue(target), name, value):
+            case t.SetAttribute(t.SourceValue(target), name, value) | t.CallSetAttribute(
+                t.SourceValue(target), name, value
+            ):
                 place: Source = Item(InstanceDict(target), name)
             case t.SetItem(t.SourceValue(target), t.ConstantValue(key), value):
                 place = Item(target, key)

@@ -45,7 +45,7 @@ _SAME = {
 
 
 def facts(artifacts: Iterable[Artifact], byte_code: bool) -> dict[str, Any]:
-    """What files with these artifacts are made for. `byte_code`: they hold byte code, or guards on that of functions."""
+    """What files with these artifacts are made for. `byte_code`: they hold byte code, or guards on such."""
     artifacts = tuple(artifacts)
     programs = [program for each in artifacts for program in each.programs]
     natives = [each.native for each in artifacts]
@@ -139,7 +139,7 @@ def _sources() -> str:
             for name in sorted(names):
                 if name.endswith(".py"):
                     path = os.path.join(folder, name)
-                    digest.update(os.path.relpath(path, package).encode())
+                    digest.update(path[len(package) :].encode())
                     with open(path, "rb") as file:
                         digest.update(file.read())
     return digest.hexdigest()[:16]

@@ -48,7 +48,9 @@ def load_file(
                     raise
                 raise file.error(f"cannot be read: {error or type(error).__name__}", "Make the file again.") from error
     except OSError as error:
-        raise ArtifactError(f"{path} cannot be read: {error.strerror or error}. Give the path of a readable file.") from error
+        raise ArtifactError(
+            f"{path} cannot be read: {error.strerror or error}. Give the path of a readable file."
+        ) from error
 
 
 def _loaded(file: File, model: Callable | None, strict: bool, weights: object, compile: Compile) -> Any:
@@ -100,15 +102,18 @@ def artifact_of(file: File, section: str, modules: bool) -> Artifact:
 
 def _with_model(file: File, manifest: dict[str, Any], model: Callable, strict: bool, compile: Compile) -> Any:
     original = save.original_of(model)
+    rows = manifest["parts"]
+    if not isinstance(rows, list) or not rows:
+        raise ValueError("it has no parts")
+    targets = [_target(file, row, original) for row in rows]
     other = other_signatures(manifest.get("weights"), original)
     if other:
         more = f"; and {len(other) - _MOST_TOLD} more" if len(other) > _MOST_TOLD else ""
         told = "; ".join(other[:_MOST_TOLD])
-        raise file.error(f"was made for other weights: {told}{more}", "Load it with a model like the one it was made of.")
-    parts = manifest["parts"]
-    if not isinstance(parts, list) or not parts:
-        raise ValueError("it has no parts")
-    prepared = [_Part(file, part, original, strict) for part in parts]
+        raise file.error(
+            f"was made for other weights: {told}{more}", "Load it with a model like the one it was made of."
+        )
+    prepared = [_Part(file, row, target, strict) for row, target in zip(rows, targets)]
     made = model
     for part in sorted(prepared, key=lambda each: -each.name.count(".") - bool(each.name)):  # the innermost first
         made_part = part.compiled(compile)
@@ -121,18 +126,45 @@ def _with_model(file: File, manifest: dict[str, Any], model: Callable, strict: b
     return made
 
 
-class _Part:
-    """What a file has for one callable, compared with the callable of this process."""
-
-    def __init__(self, file: File, row: dict[str, Any], model: Callable, strict: bool) -> None:
-        self.file, self.strict = file, strict
-        self.name: str = row["name"]
-        self.function = self._target(model)
-        self._compare_code(row)
-        options = row["settings"]
-        self.settings = make_settings(
-            options["fullgraph"], options["dynamic"], options["mode"], options["options"]
+def _target(file: File, row: dict[str, Any], model: Callable) -> Callable:
+    """What a part of the file is for: the model or a submodule. Raises `ArtifactError` where its code is another."""
+    name = row["name"]
+    target = model
+    if name:
+        try:
+            target = model.get_submodule(name)  # type: ignore[attr-defined]
+        except AttributeError:
+            raise file.error(f"has code for the submodule {name}, which the model lacks", _MAKE_AGAIN) from None
+        target = compiled_of(target).function if is_wrapper(target) else target
+    before, now = list(map(str, row["callable"])), list(named_code(target) or ())
+    where = f"the submodule {name}" if name else "the model"
+    if before[:-1] != now[:-1]:
+        raise file.error(
+            f"was made for {where} {_named(before)}, and this is {_named(now) or type(target).__qualname__}",
+            "Load it with the model that it was made of.",
         )
+    if before != now:
+        raise file.error(f"was made for another code of {_named(now)}, which has changed since", _MAKE_AGAIN)
+    other = set(map(str, row["patches"])).symmetric_difference(patches())
+    if other:
+        names = sorted({each.partition(" ")[0] for each in other})
+        raise file.error(f"was made where {', '.join(names)} was replaced otherwise than here", _MAKE_AGAIN)
+    return target
+
+
+def _named(code: Sequence[str]) -> str:
+    """What `named_code` gave, without the digest: `object transformers.BertModel`."""
+    return f"{code[0]} {'.'.join(code[1:-1])}" if code else ""
+
+
+class _Part:
+    """What a file has for one callable."""
+
+    def __init__(self, file: File, row: dict[str, Any], function: Callable, strict: bool) -> None:
+        self.file, self.function, self.strict = file, function, strict
+        self.name: str = row["name"]
+        options = row["settings"]
+        self.settings = make_settings(options["fullgraph"], options["dynamic"], options["mode"], options["options"])
         self.artifacts = self._artifacts(row["entries"])
         self.continuations: dict[Resumption, tuple[Artifact, ...]] = {}
         for each in row["continuations"]:
@@ -144,31 +176,6 @@ class _Part:
                 "nothing",
                 "Leave strict=True out.",
             )
-
-    def _target(self, model: Callable) -> Callable:
-        if not self.name:
-            return model
-        try:
-            found = model.get_submodule(self.name)  # type: ignore[attr-defined]
-        except AttributeError:
-            raise self.file.error(f"has code for the submodule {self.name}, which the model lacks", _MAKE_AGAIN) from None
-        return compiled_of(found).function if is_wrapper(found) else found
-
-    def _compare_code(self, row: dict[str, Any]) -> None:
-        before, now = list(map(str, row["callable"])), list(named_code(self.function) or ())
-        where = f"the submodule {self.name}" if self.name else "the model"
-        if before[:-1] != now[:-1]:
-            raise self.file.error(
-                f"was made for {where} as a{'n' * (before[0] in 'object')} {' '.join(before[:-1])}, and this is "
-                f"{' '.join(now[:-1]) or type(self.function).__qualname__}",
-                "Load it with the model that it was made of.",
-            )
-        if before != now:
-            raise self.file.error(f"was made for {where} with another code: {now[-2]} has changed since", _MAKE_AGAIN)
-        other = set(map(str, row["patches"])).symmetric_difference(patches())
-        if other:
-            names = sorted({each.partition(" ")[0] for each in other})
-            raise self.file.error(f"was made where {', '.join(names)} was replaced otherwise than here", _MAKE_AGAIN)
 
     def _artifacts(self, rows: Sequence[Mapping[str, str]]) -> tuple[Artifact, ...]:
         return tuple([artifact_of(self.file, each["section"], modules=True) for each in rows])
@@ -200,7 +207,10 @@ class _Part:
         if self.strict and self.artifacts:
             reasons = [_static_difference(each, self.function) for each in self.artifacts]
             if all(reasons):
-                raise self.file.error(f"does not fit the model as it is: {reasons[0]}", "Put the model in that state first.")
+                raise self.file.error(
+                    f"does not fit the model as it is: {reasons[0]}",
+                    "Use the model that it was made of, in the state that it was in.",
+                )
         return made
 
 

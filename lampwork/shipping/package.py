@@ -1,7 +1,7 @@
 """`lampwork.package`: entries without their program, with its weights, in one file that runs by itself.
 
-    manifest   name, mode, settings of nothing else; "weights": a row each; "entries": what each serves
-    sections   "weights" (safetensors), and one for each entry, in the format of `runtime/cache/codec.py`
+manifest   name, mode, settings of nothing else; "weights": a row each; "entries": what each serves
+sections   "weights" (safetensors), and one for each entry, in the format of `runtime/cache/codec.py`
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def package_compiled(compiled: Callable, path: str, weights: bool, key: bytes | 
         "name": found.name,
         "made_for": facts(kept, byte_code=False),
         "mode": settings_row(found.settings)["mode"],
-        "weights": [asdict(row) for row in rows],  # type: ignore[call-overload]
+        "weights": [asdict(row) for row in rows],
         "entries": [{"section": name, "serves": serves(each.guards)} for (name, _), each in zip(sections, kept)],
     }
     every = [*((name, (data,)) for name, data in sections), (_WEIGHTS, pieces)]

@@ -77,9 +77,9 @@ def nothing_to(what: str, compiled: Callable, refused: list[str]) -> str:
 
 
 def settings_row(settings: Settings) -> dict[str, Any]:
-    """The settings as JSON. Mode "auto" finds out what is fastest by running eagerly; elsewhere its entries are those of
-    the default mode."""
-    row = asdict(settings)  # type: ignore[call-overload]
+    """The settings as JSON. Mode "auto" finds out what is fastest by running eagerly; elsewhere its entries are those
+    of the default mode."""
+    row = asdict(settings)
     return row | {"mode": "default" if settings.mode == "auto" else settings.mode}
 
 

@@ -1,8 +1,8 @@
 """Weights: what they look like (signatures), and the tensors of a package under their names.
 
-    gathered:   a tensor of the program and where it was found  ->  its name, one for all places where it is found
-    in a file:  a row of the manifest each, and one safetensors section
-    restored:   the same strides, classes and gradients flags; tensors that shared memory share it again
+gathered:   a tensor of the program and where it was found  ->  its name, one for all places where it is found
+in a file:  a row of the manifest each, and one safetensors section
+restored:   the same strides, classes and gradients flags; tensors that shared memory share it again
 """
 
 from __future__ import annotations
@@ -106,7 +106,12 @@ class Weights:
             cls = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
             if cls not in _CLASSES:
                 raise Unfit(f"{shown} is of the class {cls}")
-            if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.device.type == "meta":
+            if (
+                tensor.layout is not torch.strided
+                or tensor.is_conj()
+                or tensor.is_neg()
+                or tensor.device.type == "meta"
+            ):
                 raise Unfit(f"{shown} is not a plain tensor with memory")
             if tensor.is_inference() or not tensor.is_leaf:
                 raise Unfit(f"{shown} was made in inference mode, or by a program that gradients go through")

@@ -74,10 +74,19 @@ def nearest(every: Sequence[Sequence[Guard]], function: Callable, args: tuple, k
     best: list[str] = []
     for guards in every:
         scope = Scope(function, args, kwargs)
-        found = [text for guard in guards if (text := why_not(guard, scope))]
+        found = [text for guard in sorted(guards, key=_rank) if (text := why_not(guard, scope))]
+        if any(isinstance(guard.test, ArgumentCount) and why_not(guard, scope) for guard in guards):
+            found[1:] = found[:1] * len(found)  # what else differs follows from that
         if not best or len(found) < len(best):
             best = found
-    return "; ".join(best[:MOST_DIFFERENCES])
+    return "; ".join(dict.fromkeys(best[:MOST_DIFFERENCES]))
+
+
+def _rank(guard: Guard) -> int:
+    """The call itself first, then its arguments, then all that is around it."""
+    if isinstance(guard.test, ArgumentCount):
+        return 0
+    return 1 if isinstance(root_of(guard.source), (Argument, Keyword)) else 2
 
 
 def first_difference(guards: Sequence[Guard], function: Callable) -> str:
