@@ -53,7 +53,7 @@ class Shipped:
 
     def missed(self, compiled: CompiledFunction, args: tuple, kwargs: dict) -> None:
         """A call fits no entry. Raises `NotServedError` where nothing else may serve it; else warns, once."""
-        if self._warned and not self.strict:
+        if not self.strict and (self._warned or not self.artifacts):
             return
         served, why = self.words(self.artifacts, compiled.function, args, kwargs)
         text = f"{self.file} has no program for this call of {compiled.name}: {why}."

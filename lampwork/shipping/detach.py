@@ -55,6 +55,7 @@ from lampwork.ir.source import (
     Source,
     State,
     describe,
+    root_of,
 )
 from lampwork.runtime.cache import schema
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read
@@ -352,6 +353,8 @@ class _Detaching:
         if isinstance(value, torch.Tensor):
             return t.SourceValue(self.weight(source))
         if not schema.is_data(value):
+            if isinstance(root_of(source), (Named, PythonModule)):
+                return t.SourceValue(self.call_source(source))  # such as the generator of the module `random`
             raise NotPackable(f"the result holds {describe(source)} of the program, a {type(value).__qualname__}")
         self.data(value, describe(source))
         return t.ConstantValue(value)

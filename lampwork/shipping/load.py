@@ -43,7 +43,7 @@ def load_file(
         with File(path, key) as file:
             try:
                 return _loaded(file, model, strict, weights, compile)
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
                 if isinstance(error, LampworkError):
                     raise
                 raise file.error(f"cannot be read: {error or type(error).__name__}", "Make the file again.") from error

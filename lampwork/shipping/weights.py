@@ -235,9 +235,16 @@ def restored(
             )
         moved = on_device.get((name, row.device))
         if moved is None:
-            moved = on_device[name, row.device] = value.detach().to(row.device)
+            moved = on_device[name, row.device] = _moved(value.detach(), row.device)
         found[row.name] = _restored(row, moved)
     return found
+
+
+def _moved(value: torch.Tensor, device: str) -> torch.Tensor:
+    try:
+        return value.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:  # PyTorch says with the latter that it was built without one
+        raise ValueError(f"weights are for the device {device:.40}, which cannot be used here ({error})") from None
 
 
 def _restored(row: Weight, value: torch.Tensor) -> torch.Tensor:

@@ -71,7 +71,7 @@ def listed(every: Sequence[str]) -> str:
 
 def nearest(every: Sequence[Sequence[Guard]], function: Callable, args: tuple, kwargs: dict) -> str:
     """How this call differs from what the entry nearest to it is for: the first few guards that do not hold."""
-    best: list[str] = []
+    best = [] if every else ["nothing of it was compiled when the file was made"]
     for guards in every:
         scope = Scope(function, args, kwargs)
         found = [text for guard in sorted(guards, key=_rank) if (text := why_not(guard, scope))]
