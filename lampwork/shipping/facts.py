@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from lampwork import __version__
-from lampwork.config import environment
+from lampwork.config import ISA_LEVELS, environment
 from lampwork.ir.artifact import FORMAT, Artifact
-from lampwork.ir.program import device_index
+from lampwork.ir.program import Extern, device_index
 from lampwork.ir.target import machine_features
 from lampwork.runtime.cache import schema
 from lampwork.runtime.cache.versions import cpu_features
@@ -37,11 +37,14 @@ _SAME = {
     "implementation": "Python {}",
     "python": "Python {}",
     "machine": "processors of type {}",
-    "kernels": "PyTorch's kernels for {}",
-    "onednn": "oneDNN held to {}",
-    "max_isa": "machine code of at most {}",
+    "kernels": "PyTorch's kernels for {} (ATEN_CPU_CAPABILITY)",
+    "onednn": "oneDNN held to {} (ONEDNN_MAX_CPU_ISA)",
+    "max_isa": "machine code of at most {} (LAMPWORK_MAX_ISA)",
     "poison": "LAMPWORK_POISON {}",
 }
+
+#: What oneDNN computes with where the processor has it, unless it is held to less.
+_ONEDNN = frozenset("avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8".split())
 
 
 def facts(artifacts: Iterable[Artifact], byte_code: bool) -> dict[str, Any]:
@@ -51,9 +54,14 @@ def facts(artifacts: Iterable[Artifact], byte_code: bool) -> dict[str, Any]:
     natives = [each.native for each in artifacts]
     natives += [each.backward.artifact.native for each in artifacts if each.backward and each.backward.artifact]
     devices = {program.device for program in programs if program.device != "cpu"}
+    here = _here(byte_code)
+    needed = {feature for native in natives for feature in native.features}
+    vendor = any(isinstance(step, Extern) and step.op.startswith("mkldnn::") for each in programs for step in each.steps)
+    if vendor and here["onednn"] == "NOTHING":
+        needed |= _ONEDNN.intersection(cpu_features().split())
     return {
-        **_here(byte_code),
-        "features": sorted({*cpu_features().split(), *(each for native in natives for each in native.features)}),
+        **here,
+        "features": sorted(needed),
         "devices": {name: architecture(name) for name in sorted(devices)},
     }
 
@@ -95,8 +103,9 @@ def differences(made_for: object) -> list[str]:
         if name not in here and name not in made_for:
             continue
         value = _text(made_for, name)
-        if value != here[name]:
-            found.append(f"made for {words.format(value or '(none)')}, here is {here[name] or '(none)'}")
+        if value != here[name] and not (name == "max_isa" and _is_less(value, here[name])):
+            now = words.format(here[name] or "(none)")
+            found.append(f"it was made for {words.format(value or '(none)')}, and here is {now}")
     features, devices = made_for.get("features"), made_for.get("devices")
     if not isinstance(features, list) or not isinstance(devices, dict):
         raise ValueError("it does not name the features and devices that it needs")
@@ -108,6 +117,11 @@ def differences(made_for: object) -> list[str]:
     return found
 
 
+def _is_less(level: str, most: str) -> bool:
+    """Whether machine code of this level may be used where it is held to `most`."""
+    return level in ISA_LEVELS[: ISA_LEVELS.index(most)]
+
+
 def _device_difference(device: str, needed: str) -> list[str]:
     number = device.removeprefix("cuda:")
     if not device.startswith("cuda:") or not number.isdecimal() or len(number) > 6:
@@ -115,7 +129,7 @@ def _device_difference(device: str, needed: str) -> list[str]:
     there = architecture(device)
     if not there:
         return [f"it needs the device {device} of architecture {needed}, and this process has none"]
-    return [] if there == needed else [f"made for {device} of architecture {needed}, here it is {there}"]
+    return [] if there == needed else [f"it was made for {device} of architecture {needed}, here it is {there}"]
 
 
 def _text(values: Mapping[str, object], name: str) -> str:
