@@ -96,7 +96,7 @@ def test_another_process_traces_nothing_and_notices_other_code(tmp_path, monkeyp
     text = f"import torch\n{inspect.getsource(helped)}\n{inspect.getsource(Scaled)}"
     module = types.ModuleType("model_here")
     monkeypatch.setitem(sys.modules, "model_here", module)
-    exec(text, module.__dict__)
+    exec(compile(text, "model_here.py", "exec", dont_inherit=True), module.__dict__)
     fast, _ = compiled(module.Scaled(), X)
     lampwork.save(fast, tmp_path / "it.lamp")
     texts = [text, text.replace("y - len", "y + len"), text.replace("tanh(y) + 1", "tanh(y) + 2")]
