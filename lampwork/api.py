@@ -180,7 +180,7 @@ def stats(compiled: Callable) -> Mapping[str, object]:
     extern_calls     ATen operators that one call of that entry makes, with counts
     cuda_graphs      for each entry on a GPU, how many captures and replays of CUDA graphs, and why calls run without;
                      where gradients are taken, how often all memory for graphs was in use
-    cache_hits       entries that came from the on-disk cache
+    cache_hits       entries that came from the on-disk cache, or a file that was loaded
     compile_seconds  by stage, summed over entries
     cache_notes      what the on-disk cache did, in words (why an entry was not used)
     choices          of mode "auto", for each class of calls: `.way`, "eager" or a mode, None while it is tried;

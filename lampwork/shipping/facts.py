@@ -56,7 +56,9 @@ def facts(artifacts: Iterable[Artifact], byte_code: bool) -> dict[str, Any]:
     devices = {program.device for program in programs if program.device != "cpu"}
     here = _here(byte_code)
     needed = {feature for native in natives for feature in native.features}
-    vendor = any(isinstance(step, Extern) and step.op.startswith("mkldnn::") for each in programs for step in each.steps)
+    vendor = any(
+        isinstance(step, Extern) and step.op.startswith("mkldnn::") for each in programs for step in each.steps
+    )
     if vendor and here["onednn"] == "NOTHING":
         needed |= _ONEDNN.intersection(cpu_features().split())
     return {

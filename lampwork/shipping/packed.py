@@ -78,7 +78,8 @@ class Package:
                 why = words.nearest(every, self, args, kwargs)
         return NotServedError(
             f"{self.path} has no program for this call of {self.name}: {why}.\n"
-            f"It serves:\n{words.listed(self.serves)}\nMake calls like these, or package the model again after calls like this one."
+            f"It serves:\n{words.listed(self.serves)}\n"
+            "Make calls like these, or package the model again after calls like this one."
         )
 
 

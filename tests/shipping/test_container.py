@@ -10,10 +10,10 @@ import random
 
 import pytest
 import torch
-from tests.shipping.support import compiled
 
 import lampwork
 from lampwork.shipping import container
+from tests.shipping.support import compiled
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -220,7 +220,16 @@ def test_weights_of_another_form_are_refused(made, tmp_path):
 
 def test_headers_that_are_no_headers(tmp_path):
     path = tmp_path / "file"
-    for text in (b"", b"null", b"[]", b"{}", b'{"manifest": 1}', b'{"manifest": {}, "sections": 3}', b"[" * 100_000, b"\xff"):
+    for text in (
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"manifest": 1}',
+        b'{"manifest": {}, "sections": 3}',
+        b"[" * 100_000,
+        b"\xff",
+    ):
         line = f"lampwork-file 1 {len(text)} {hashlib.sha256(text).hexdigest()} -\n".encode()
         path.write_bytes(line + text)
         with pytest.raises(lampwork.ArtifactError, match="Make"):
@@ -269,7 +278,12 @@ def test_keys_in_files_and_keys_that_are_none(made, tmp_path):
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("hello\n" * 100)
-    for name, words in (("pipe", "no plain file"), ("text", "no file of Lampwork"), ("gone", "No such file"), (".", "directory")):
+    for name, words in (
+        ("pipe", "no plain file"),
+        ("text", "no file of Lampwork"),
+        ("gone", "No such file"),
+        (".", "directory"),
+    ):
         with pytest.raises(lampwork.ArtifactError, match=words):
             lampwork.load(tmp_path / name)
 

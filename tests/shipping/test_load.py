@@ -10,11 +10,11 @@ import warnings
 
 import pytest
 import torch
-from tests.shipping.support import Block, ResNet, compiled, fresh, same
-from tests.shipping.test_container import changed, opened, sealed
 
 import lampwork
 from lampwork.shipping.load import load_file
+from tests.shipping.support import Block, ResNet, compiled, fresh, same
+from tests.shipping.test_container import changed, opened, sealed
 
 IMAGES = torch.randn(2, 3, 12, 12)
 
@@ -268,7 +268,9 @@ def test_changed_code_is_refused_or_noticed(saved, monkeypatch):
 
 def test_replaced_functions_of_torch_are_noticed(saved, monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "linear", lambda x, weight, bias: x)
-    with pytest.raises(lampwork.ArtifactError, match="where torch.nn.functional.linear was replaced otherwise than here"):
+    with pytest.raises(
+        lampwork.ArtifactError, match="where torch.nn.functional.linear was replaced otherwise than here"
+    ):
         lampwork.load(saved, Scaled())
 
 

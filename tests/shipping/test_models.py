@@ -6,9 +6,9 @@ import json
 
 import pytest
 import torch
-from tests.shipping.support import compiled, fresh
 
 import lampwork
+from tests.shipping.support import compiled, fresh
 
 pytest.importorskip("transformers")
 

@@ -11,10 +11,10 @@ import warnings
 
 import pytest
 import torch
-from tests.shipping.support import ROOT, ResNet, Tied, UNet, compiled, fresh, same
 
 import lampwork
 from lampwork.shipping.results import Attributes, Output
+from tests.shipping.support import ROOT, ResNet, Tied, UNet, compiled, fresh, same
 
 IMAGES = torch.randn(2, 3, 12, 12)
 
@@ -83,7 +83,11 @@ def test_the_weights_are_a_safetensors_file(tmp_path):
     from lampwork.shipping.weights import tensors_of
 
     again = tensors_of(path)
-    assert all(torch.equal(again[name].view(torch.uint8), each.view(torch.uint8)) for name, each in tensors.items() if each.dim())
+    assert all(
+        torch.equal(again[name].view(torch.uint8), each.view(torch.uint8))
+        for name, each in tensors.items()
+        if each.dim()
+    )
 
 
 def test_a_package_without_weights_takes_those_of_the_user(tmp_path):
@@ -332,7 +336,11 @@ REFUSALS = {
     "returns a function": (GivesFunction, (torch.ones(2),), "the result holds a function"),
     "goes by what a buffer holds": (Depends, (torch.ones(2),), "what a weight holds|breaks|depends on"),
     "returns a member of an enumeration": (GivesColour, (torch.ones(2),), "Colour.RED"),
-    "takes an object of its own": (Takes, (torch.ones(2), Record(torch.ones(2))), "argument 1 is .*Record, which a process"),
+    "takes an object of its own": (
+        Takes,
+        (torch.ones(2), Record(torch.ones(2))),
+        "argument 1 is .*Record, which a process",
+    ),
 }
 
 
@@ -364,7 +372,9 @@ def test_a_model_that_has_changed_since_is_refused(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5)).eval()
     fast, _ = compiled(model, torch.ones(2, 3))
     model.train()
-    with pytest.raises(lampwork.ArtifactError, match=r"has changed since it was compiled: self\[1\].training was False"):
+    with pytest.raises(
+        lampwork.ArtifactError, match=r"has changed since it was compiled: self\[1\].training was False"
+    ):
         lampwork.package(fast, tmp_path / "it.lamp")
 
 
