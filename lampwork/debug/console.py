@@ -57,7 +57,9 @@ class Console:
     @_harmless
     def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:
         if self.level >= 1:
-            self._entry(compiled, artifact, "loaded from the on-disk cache")
+            shipped = compiled.shipped
+            is_given = shipped is not None and any(artifact is each for each in shipped.artifacts)
+            self._entry(compiled, artifact, f"loaded from {shipped.file if is_given else 'the on-disk cache'}")
         if self.level >= 2:
             self._guards(compiled, artifact)
 

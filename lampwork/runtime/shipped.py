@@ -59,8 +59,8 @@ class Shipped:
         text = f"{self.file} has no program for this call of {compiled.name}: {why}."
         if self.strict:
             raise NotServedError(
-                f"{text}\nIt serves:\n{served}\nMake calls like these, save the file again after calls like this one, "
-                "or load it with strict=False, which compiles them."
+                f"{text}\nIt serves:\n{served or '  nothing'}\nMake calls like these, save the file again after calls "
+                "like this one, or load it with strict=False, which compiles them."
             )
         self._warned = True
         warnings.warn(

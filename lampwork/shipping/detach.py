@@ -219,7 +219,9 @@ class _Detaching:
     def number(self, number: NumberExpr) -> None:
         for leaf in number.leaves:
             if not self.is_from_call(leaf.source):
-                raise NotPackable(f"it computes with the number {leaf.words()} of the program, which varies")
+                raise NotPackable(
+                    f"it computes with a number that it reads of the program in each call: {leaf.words()}"
+                )
             self.call_source(leaf.source)
 
     # Guards --------------------------------------------------------------------------------------------------------

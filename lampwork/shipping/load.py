@@ -43,9 +43,9 @@ def load_file(
         with File(path, key) as file:
             try:
                 return _loaded(file, model, strict, weights, compile)
-            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
-                if isinstance(error, LampworkError):
-                    raise
+            except (LampworkError, OSError):
+                raise
+            except Exception as error:  # what is not of the form that we write may fail in any way
                 raise file.error(f"cannot be read: {error or type(error).__name__}", "Make the file again.") from error
     except OSError as error:
         raise ArtifactError(

@@ -66,8 +66,8 @@ class Package:
         if failure is None:
             raise self._not_served(args, kwargs)
         cause = failure.__cause__
-        if cause is None or isinstance(cause, AssumptionFailed):
-            raise self._not_served(args, kwargs, str(cause or failure))
+        if failure.stage != "run" or cause is None or isinstance(cause, AssumptionFailed):
+            raise self._not_served(args, kwargs, str(cause or failure)) from cause
         raise cause  # what the program itself raises for such arguments
 
     def _not_served(self, args: tuple, kwargs: dict, why: str = "") -> NotServedError:

@@ -143,6 +143,19 @@ def test_files_for_other_worlds_name_the_difference(kind, fact, saved, tmp_path)
     assert "Make the file again" in str(refusal.value)
 
 
+def test_the_architecture_of_the_gpu_is_compared(saved, tmp_path, monkeypatch):
+    header, sections = opened(saved.read_bytes())
+    other = changed(header, ("manifest", "made_for", "devices"), {"cuda:0": "sm_90"})
+    (tmp_path / "it.lamp").write_bytes(sealed(other, sections))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
+    with pytest.raises(lampwork.ArtifactError, match="made for cuda:0 of architecture sm_90, here it is sm_80"):
+        lampwork.load(tmp_path / "it.lamp", Scaled())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    assert same(answer(lampwork.load(tmp_path / "it.lamp", Scaled(), strict=True), X), answer(Scaled(), X))
+
+
 # The model -----------------------------------------------------------------------------------------------------------
 
 

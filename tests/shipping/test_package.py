@@ -101,6 +101,9 @@ def test_a_package_without_weights_takes_those_of_the_user(tmp_path):
     other = ResNet().eval()
     with torch.no_grad():
         assert same(lampwork.load(path, weights=other.state_dict())(IMAGES), other(IMAGES))
+    writer = pytest.importorskip("safetensors.torch")
+    writer.save_file(model.state_dict(), tmp_path / "it.safetensors")
+    assert same(lampwork.load(path, weights=tmp_path / "it.safetensors")(IMAGES), expected)
     half = {name: each.half() if each.is_floating_point() else each for name, each in model.state_dict().items()}
     with pytest.raises(lampwork.ArtifactError, match="is float16.*where float32.*was packed"):
         lampwork.load(path, weights=half)
