@@ -152,6 +152,11 @@ class CompiledFunction:
         return getattr(function, "__qualname__", None) or type(function).__qualname__
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether another back end makes its entries."""
+        return self._make_entry is not None
+
+    @property
     def choices(self) -> tuple:
         """What mode "auto" has chosen, for each class of calls."""
         return ()

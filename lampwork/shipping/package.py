@@ -33,7 +33,7 @@ def package_compiled(compiled: Callable, path: str, weights: bool, key: bytes | 
     """Writes the file, and returns its size. Raises `ArtifactError` where no entry can be without its program; warns of
     those that cannot."""
     found = compiled_of(compiled)
-    if found._make_entry is not None:
+    if found.is_foreign:
         raise ArtifactError(f"{found.name} was compiled by another back end, whose code is not ours to package.")
     gathered = Weights(frozenset() if weights else _names_of_state(found.function))
     refused: list[str] = []

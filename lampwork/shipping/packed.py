@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lampwork._torch import is_called_natively
 from lampwork.errors import NotServedError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import Equals
@@ -51,6 +52,7 @@ class Package:
     def __repr__(self) -> str:
         return f"<lampwork package of {self.name}, which serves\n{words.listed(self.serves)}>"
 
+    @is_called_natively
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         failure = None
         for (gradients, inference), serves in self._serves.items():

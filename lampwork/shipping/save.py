@@ -92,7 +92,7 @@ class _Writer:
         self.refused: list[str] = []
 
     def part(self, name: str, compiled: CompiledFunction) -> dict[str, Any]:
-        if compiled._make_entry is not None:
+        if compiled.is_foreign:
             raise ArtifactError(
                 f"{compiled.name} was compiled by another back end, whose code is not ours to save. Compile it with "
                 'backend="lampwork".'
@@ -101,6 +101,9 @@ class _Writer:
         if named is None:
             raise ArtifactError(f"{compiled.name} has no Python code by which another process could recognise it.")
         continuations = []
+        if compiled.shipped is not None:  # places that no call of this process has come to
+            for resumption in compiled.shipped.continuations:
+                compiled.continuation(resumption)
         for resumption, continued in list(compiled.continuations.items()):
             entries = self.entries(continued)
             if entries:

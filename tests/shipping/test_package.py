@@ -139,6 +139,63 @@ def test_other_state_of_the_process_must_be_as_it_was(tmp_path):
     assert same(package(IMAGES), expected)
 
 
+STATES = {
+    "default dtype": (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+    "deterministic": (
+        lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False),
+    ),
+    "float32 matmul precision": (
+        lambda: torch.set_float32_matmul_precision("medium"), lambda: torch.set_float32_matmul_precision("highest"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_each_state_of_the_process_is_named(state, tmp_path):
+    package, expected = packaged(tmp_path, ResNet().eval(), IMAGES)
+    change, undo = STATES[state]
+    change()
+    try:
+        with pytest.raises(lampwork.NotServedError, match=state):
+            package(IMAGES)
+    finally:
+        undo()
+    assert same(package(IMAGES), expected)
+
+
+def test_packages_within_compiled_programs_run_as_they_are(tmp_path):
+    package, expected = packaged(tmp_path, ResNet().eval(), IMAGES)
+
+    def program(x):
+        return package(x * 1) * 2
+
+    fast = lampwork.compile(program, options={"cache": False})
+    assert same(fast(IMAGES), expected * 2) and same(fast(IMAGES), expected * 2)
+
+
+def test_transforms_around_a_package_are_refused(tmp_path):
+    package, _ = packaged(tmp_path, ResNet().eval(), IMAGES)
+    with pytest.raises(lampwork.NotServedError):
+        torch.func.vmap(package)(IMAGES[None])
+
+
+def test_weights_among_the_arguments_are_noticed(tmp_path):
+    def program(x, weight=torch.ones(3)):
+        x.add_(1)
+        return weight * 2
+
+    fast = lampwork.compile(program, options={"cache": False})
+    fast(torch.ones(3))
+    lampwork.package(fast, tmp_path / "it.lamp")
+    package = lampwork.load(tmp_path / "it.lamp")
+    assert same(package(torch.ones(3)), torch.full((3,), 2.0))
+    (weight,) = package.weights.values()
+    with pytest.raises(lampwork.NotServedError):
+        package(weight)
+    with pytest.raises(lampwork.NotServedError):
+        package(weight.view(3))
+
+
 def test_several_entries_serve_their_own_calls(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 4)
