@@ -13,6 +13,7 @@ import torch
 
 import lampwork
 from tests.python.compare import Comparison, Mismatch
+from tests.python.harness import REMAINING as HARNESS
 from tests.python.harness import Side, all_programs, load_feature
 from tests.python.harness import _installed as installed
 
@@ -20,8 +21,14 @@ from tests.python.harness import _installed as installed
 BY_INTENT = {"batch_norm_by_hand": "the buffer in the result is the package's"}
 #: Objects of the program's classes are of plain ones; exceptions have eager's type, and our words.
 PLAIN = re.compile(r"a [A-Z][A-Za-z]* in eager, a (Output|Attributes|tuple) compiled$|exception.args\[0\]")
-#: Stored entries that differ, in the on-disk cache as well.
-REMAINING = {"property_that_is_cached": "two floats that were one object are equal ones when they are stored"}
+#: Programs that entries from a file do not serve right: those that do not equal eager at all, and defects of entries
+#: that show as soon as a later entry serves an earlier call, in memory and from the on-disk cache as well.
+REMAINING = HARNESS | {
+    "property_that_is_cached": "two floats that were one object are equal ones when they are stored",
+    "flags_decide": "reading a member of several flags makes it known to its enumeration",
+    "there_and_back_with_numpy": "an array with negative strides that comes in after a break is a constant of the graph",
+    "weak_references_from_outside": "an attribute that varies, and is set to what it was, is not set for other values",
+}
 
 
 def called(feature, name, compiled):
