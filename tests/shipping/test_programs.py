@@ -103,9 +103,9 @@ def test_some_programs(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(16))
 def test_all_programs(part, tmp_path):
-    programs = all_programs()[part::8]
+    programs = all_programs()[part::16]
     differences, ends = run(programs, tmp_path)
     assert not differences, "\n".join(differences)
     assert ends["loaded", "same"] > len(programs) // 2 and ends["packaged", "same"] > len(programs) // 3, ends
