@@ -58,8 +58,10 @@ class Console:
     def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:
         if self.level >= 1:
             shipped = compiled.shipped
-            is_given = shipped is not None and any(artifact is each for each in shipped.artifacts)
-            self._entry(compiled, artifact, f"loaded from {shipped.file if is_given else 'the on-disk cache'}")
+            place = "the on-disk cache"
+            if shipped is not None and any(artifact is each for each in shipped.artifacts):
+                place = shipped.file
+            self._entry(compiled, artifact, f"loaded from {place}")
         if self.level >= 2:
             self._guards(compiled, artifact)
 
