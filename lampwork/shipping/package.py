@@ -15,13 +15,14 @@ import torch
 from lampwork.errors import ArtifactError, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.runtime.cache.entries import entry_bytes
+from lampwork.runtime.entry import Entry
 from lampwork.runtime.function import compiled_of
 from lampwork.shipping import container, safetensors
 from lampwork.shipping.container import File
 from lampwork.shipping.detach import NotPackable, detached
 from lampwork.shipping.facts import facts
-from lampwork.shipping.packed import Package
-from lampwork.shipping.save import kept_artifacts, nothing_to, settings_row
+from lampwork.shipping.packed import Package, never
+from lampwork.shipping.save import kept_artifacts, nothing_to, settings_row, why_unusable
 from lampwork.shipping.weights import Unfit, Weights, restored, rows_of, tensors_of
 from lampwork.shipping.words import serves
 
@@ -45,7 +46,10 @@ def package_compiled(compiled: Callable, path: str, weights: bool, key: bytes | 
             refused.append(f"{serves(artifact.guards)}: {reason}")
             continue
         data = entry_bytes(alone, lambda text: refused.append(text.removeprefix("not stored: ")))
-        if data is not None:
+        why = "" if data is None else why_unusable(data, lambda each: Entry(each, never))
+        if why:
+            refused.append(why)
+        elif data is not None:
             kept.append(alone)
             sections.append((f"entry {len(kept)}", data))
     if not kept:

@@ -33,7 +33,7 @@ class Package:
         self.name, self.path = name, path
         self._weights = weights
         self._artifacts = tuple(artifacts)
-        self._entries = [Entry(artifact, _never, mode=mode) for artifact in artifacts]
+        self._entries = [Entry(artifact, never, mode=mode) for artifact in artifacts]
         self._serves: dict[tuple[bool | None, bool | None], list[Callable]] = {}
         for artifact, entry in zip(artifacts, self._entries):
             modes = (_state(artifact, "grad_mode"), _state(artifact, "inference_mode"))
@@ -85,7 +85,8 @@ class Package:
         )
 
 
-def _never(*_: object) -> Any:
+def never(*_: object) -> Any:
+    """What runs a call of a package eagerly: nothing does."""
     raise AssertionError("entries of a package do not run eagerly")
 
 

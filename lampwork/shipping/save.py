@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from lampwork.config import Settings
-from lampwork.errors import ArtifactError, LampworkWarning
+from lampwork.errors import ArtifactError, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
-from lampwork.runtime.cache.codec import NotStorable, encode
+from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.cache.entries import entry_bytes, named_code, patches
+from lampwork.runtime.entry import Entry
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper
 from lampwork.shipping import container
 from lampwork.shipping.facts import facts
@@ -28,6 +29,7 @@ from lampwork.shipping.weights import signatures
 from lampwork.shipping.words import serves
 
 KIND = "entries"
+_DONE = {"save": "saved", "package": "packaged"}
 
 
 def save_compiled(compiled: Callable, path: str, key: bytes | None) -> int:
@@ -73,7 +75,19 @@ def nothing_to(what: str, compiled: Callable, refused: list[str]) -> str:
             f"{name} has no compiled entries, so there is nothing to {what}. Call it first, as it is to be called "
             "where the file is used."
         )
-    return f"no entry of {name} can be {what}d: {'; '.join(dict.fromkeys(refused))}."
+    return f"no entry of {name} can be {_DONE[what]}: {'; '.join(dict.fromkeys(refused))}."
+
+
+def why_unusable(data: bytes, make: Callable[[Artifact], Entry]) -> str:
+    """Why no entry can be made of these bytes, as another process would make it; empty where one can. What an entry
+    names, such as a class that a function made, may be found in this process by nothing but its address."""
+    try:
+        decoder = Decoder(data)
+        decoder.next()
+        make(decoder.next()).release()
+    except (LookupError, Malformed, LampworkError) as error:
+        return str(error)
+    return ""
 
 
 def settings_row(settings: Settings) -> dict[str, Any]:
@@ -126,7 +140,10 @@ class _Writer:
         rows = []
         for artifact in kept_artifacts(compiled):
             data = entry_bytes(artifact, lambda text: self.refused.append(text.removeprefix("not stored: ")))
-            if data is not None:
+            why = "" if data is None else why_unusable(data, compiled.entry_of)
+            if why:
+                self.refused.append(why)
+            elif data is not None:
                 self.artifacts.append(artifact)
                 rows.append({"section": self.section("entry", data), "serves": serves(artifact.guards)})
         return rows

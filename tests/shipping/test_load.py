@@ -409,6 +409,25 @@ def test_compiled_submodules_are_part_of_the_file(tmp_path):
         lampwork.load(tmp_path / "it.lamp", shorter)
 
 
+def local_class():
+    class Node:
+        pass
+
+    def makes(x):
+        node = Node()
+        node.value = x + 1
+        return node
+
+    return makes
+
+
+def test_what_no_other_process_can_find_is_refused_when_it_is_saved(tmp_path):
+    fast = lampwork.compile(local_class(), options={"cache": False})
+    answer(fast, X)
+    with pytest.raises(lampwork.ArtifactError, match="no entry of .* can be saved: .*Node"):
+        lampwork.save(fast, tmp_path / "it.lamp")
+
+
 def scaled_by(factor):
     def inner(x, y=2):
         return x * factor + y
