@@ -19,10 +19,13 @@ if TYPE_CHECKING:
         compile,
         disable,
         explain,
+        load,
         mark_dynamic,
         mark_static,
+        package,
         profile,
         reset,
+        save,
         set_stance,
         stats,
         verify,
@@ -30,12 +33,14 @@ if TYPE_CHECKING:
         watch,
     )
     from lampwork.errors import (
+        ArtifactError,
         CompileError,
         Diagnostic,
         DynamicSizeError,
         GraphBreak,
         LampworkError,
         LampworkWarning,
+        NotServedError,
         OptionError,
         RecompileError,
     )
@@ -43,18 +48,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _API = (
-    "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "profile", "reset",
-    "set_stance", "stats", "verify", "warmup", "watch",
+    "assess", "assume_constant", "compile", "disable", "explain", "load", "mark_dynamic", "mark_static", "package",
+    "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
 )  # fmt: skip
 _ERRORS = (
-    "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "RecompileError",
+    "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
+    "NotServedError", "OptionError", "RecompileError",
 )  # fmt: skip
 
 __all__ = [
-    "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "RecompileError", "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic",
-    "mark_static", "profile", "reset", "set_stance", "stats", "verify", "warmup", "watch",
+    "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
+    "NotServedError", "OptionError", "RecompileError", "__version__", "assess", "assume_constant", "compile", "disable",
+    "explain", "load", "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats",
+    "verify", "warmup", "watch",
 ]  # fmt: skip
 
 

@@ -1,9 +1,11 @@
-"""What users call: `compile`, `warmup`, `stats`, `explain`, `assess`, `profile`, `verify`, ... No logic of its own."""
+"""What users call: `compile`, `warmup`, `save`, `load`, `stats`, `explain`, `assess`, ... No logic of its own."""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import torch
@@ -30,6 +32,9 @@ T = TypeVar("T")
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 Backend = str | Callable[..., Any]
+PathLike = str | os.PathLike[str]
+#: Bytes, or the file that they are in.
+Key = bytes | str | Path | None
 
 
 class Compiler(Protocol):
@@ -226,7 +231,7 @@ def stats(compiled: Callable[..., Any]) -> Stats:
     extern_calls     ATen operators that one call of that entry makes, with counts
     cuda_graphs      for each entry on a GPU, how many captures and replays of CUDA graphs, and why calls run without;
                      where gradients are taken, how often all memory for graphs was in use
-    cache_hits       entries that came from the on-disk cache
+    cache_hits       entries that came from the on-disk cache, or a file that was loaded
     compile_seconds  by stage, summed over entries
     cache            how many entries were `stored` on disk; `fetched` from the shared cache, `refused` there, `sent` to
                      it; and how often another process that compiled the same was `waited` for
@@ -276,6 +281,102 @@ def warmup(
     from lampwork.warming.warm import warm
 
     return warm(function, inputs, jobs, run, compile, options)
+
+
+@is_called_natively
+def save(compiled: Callable[..., Any], path: PathLike, *, key: Key = None) -> None:
+    """All that was compiled of `compiled`, in one file: `lampwork.load(path, model)` in another process traces nothing.
+
+        fast = lampwork.compile(model)
+        fast(x)                                  # what is to be served is called once
+        lampwork.save(fast, "model.lamp")
+
+    The file holds programs, guards, machine code and the signatures of weights, not the weights. Of a module it also
+    holds what was compiled of its submodules, and `compiled` may be a module of which only submodules are compiled.
+
+    key   signs the file: bytes, or the path of a file with them (see `lampwork.signatures`)
+
+    Raises `ArtifactError` where nothing is compiled yet, or nothing that another process could use; TypeError for
+    something that `lampwork.compile` did not make; OSError where the file cannot be written. Entries that no file can
+    hold are left out, with a warning that says why.
+    """
+    from lampwork.shipping.save import save_compiled
+
+    save_compiled(compiled, os.fspath(path), _key(key))
+
+
+@is_called_natively
+def load(
+    path: PathLike,
+    model: Callable[..., Any] | None = None,
+    *,
+    key: Key = None,
+    strict: bool = False,
+    weights: Mapping[str, torch.Tensor] | PathLike | None = None,
+) -> Any:
+    """What `lampwork.save` wrote for `model`, compiled; without `model`, the `Package` that `lampwork.package` wrote.
+
+    model     the function or module that the file was made of, with its weights; it is returned as by
+              `lampwork.compile` with the settings of then. Submodules that were compiled are replaced in it
+    key       what the file was signed with: a file that is unsigned, or was changed, is refused. Without a key, whoever
+              can write the file can run code here (docs/shipping.md says which)
+    strict    calls that the file has nothing for raise `NotServedError`; False: they are compiled, with a warning
+    weights   of a package that was made without them: a `state_dict`, or the path of a safetensors file
+
+    Raises `ArtifactError` where the file was made for other versions, processors, devices, code or weights, is no such
+    file, or was changed. The text names the fact.
+    """
+    if not isinstance(strict, bool):
+        raise OptionError(f"strict must be True or False, not {strict!r}")
+    if model is not None:
+        _check_callable(model, "load")
+    from lampwork.shipping.load import load_file
+
+    compile = functools.partial(_compile_with, backend="lampwork", disable=False)
+    return load_file(os.fspath(path), model, _key(key), strict, weights, compile)
+
+
+def _compile_with(function: Callable[..., Any], settings: Settings, **others: Any) -> Any:
+    return _compile(function, settings=settings, **others)
+
+
+@is_called_natively
+def package(compiled: Callable[..., Any], path: PathLike, weights: bool = True, *, key: Key = None) -> None:
+    """What was compiled of `compiled`, in one file that runs without the model's source and libraries:
+
+        lampwork.load(path)(input_ids=ids)       # in a process that has torch and lampwork only
+
+    The package is the program as it is now; it serves calls like those that were made, and refuses others with a list
+    of what it serves. Objects of library classes in results become dicts and objects with the same attributes.
+
+    weights   put them into the file, in the safetensors format; False: whoever loads it gives those of `state_dict`
+    key       as of `lampwork.save`
+
+    Raises `ArtifactError` where nothing can be packaged, with the reasons: calls that break, take gradients, change the
+    model, or run code of libraries. See docs/shipping.md. TypeError and OSError as `lampwork.save`.
+    """
+    if not isinstance(weights, bool):
+        raise OptionError(f"weights must be True or False, not {weights!r}")
+    from lampwork.shipping.package import package_compiled
+
+    package_compiled(compiled, os.fspath(path), weights, _key(key))
+
+
+def _key(key: Key) -> bytes | None:
+    """The bytes of a key. Raises `OptionError` for one that is none, or can be guessed."""
+    if key is None:
+        return None
+    from lampwork.signatures import read_key, signature
+
+    try:
+        if isinstance(key, bytes):
+            signature(key, b"")
+            return key
+        if isinstance(key, (str, Path)):
+            return read_key(key)
+    except (ValueError, OSError) as error:
+        raise OptionError(f"the key cannot be used: {error}") from error
+    raise OptionError(f"a key is bytes, or the path of a file with them, not {type(key).__name__}")
 
 
 @is_called_natively

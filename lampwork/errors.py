@@ -89,6 +89,15 @@ class DynamicSizeError(LampworkError):
         self.diagnostic = diagnostic
 
 
+class ArtifactError(LampworkError):
+    """A file of `lampwork.save` or `lampwork.package` cannot be made, or cannot be used here. Names the fact, and what
+    to do."""
+
+
+class NotServedError(ArtifactError):
+    """A call is none of those that a loaded file has programs for. Lists what is served, and what differs."""
+
+
 class RecompileError(LampworkError):
     """A call would have been compiled, and the program forbids it: by the stance "fail_on_recompile" of
     `lampwork.set_stance` or `torch.compiler.set_stance`, or by `torch._dynamo.config.error_on_recompile`. Names the

@@ -57,7 +57,11 @@ class Console:
     @_harmless
     def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:
         if self.level >= 1:
-            self._entry(compiled, artifact, "loaded from the on-disk cache")
+            shipped = compiled.shipped
+            place = "the on-disk cache"
+            if shipped is not None and any(artifact is each for each in shipped.artifacts):
+                place = shipped.file
+            self._entry(compiled, artifact, f"loaded from {place}")
         if self.level >= 2:
             self._guards(compiled, artifact)
 

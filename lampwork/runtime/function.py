@@ -32,6 +32,7 @@ from lampwork.errors import (
     GraphBreak,
     LampworkError,
     LampworkWarning,
+    NotServedError,
     RecompileError,
 )
 from lampwork.ir.artifact import Artifact
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lampwork.runtime.cache.entries import StoredEntries
     from lampwork.runtime.guards.dispatch import Dispatch
     from lampwork.runtime.guards.varying import Varying
+    from lampwork.runtime.shipped import Shipped
 
 log = logging.getLogger("lampwork")
 
@@ -139,7 +141,9 @@ class CompiledFunction:
         self._warned: set[str] = set()
         #: What is stored on disk; None until a call has asked for it.
         self._on_disk: StoredEntries | None = None
-        #: Entries from the on-disk cache that have not fitted a call of this process yet.
+        #: Entries from a file that the user has loaded (`lampwork.load`); None: there is no such file.
+        self.shipped: Shipped | None = None
+        #: Entries from that file and the on-disk cache that have not fitted a call of this process yet.
         self._waiting: tuple[Entry, ...] = ()
         #: Sizes and integers that differed between calls: symbols in the entries compiled from then on.
         self._varied: frozenset[Varying] = frozenset()
@@ -156,6 +160,11 @@ class CompiledFunction:
     def name(self) -> str:
         function = self.function
         return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another back end makes its entries."""
+        return self._make_entry is not None
 
     @property
     def choices(self) -> tuple:
@@ -179,6 +188,16 @@ class CompiledFunction:
             self._varied = frozenset()
             self._sizes_by_contents = True
             self.continuations = {}
+            if self.shipped is not None:
+                self.ship(self.shipped)
+
+    def ship(self, shipped: Shipped) -> None:
+        """From now on entries of a file wait for the calls that they fit. Raises LookupError where this process lacks
+        what one of them names."""
+        with self._lock:
+            self._waiting = (*self._waiting, *shipped.entries(self))
+            self._varied = self._varied.union(*(artifact.varied for artifact in shipped.artifacts))
+            self.shipped = shipped
 
     # Breaks -------------------------------------------------------------------------------------------------------
 
@@ -191,7 +210,11 @@ class CompiledFunction:
                 if found is None:
                     from lampwork.runtime.leave.continuation import Continuation
 
-                    found = self.continuations[resumption] = Continuation(self, resumption)
+                    found = Continuation(self, resumption)
+                    shipped = self.shipped.continued(resumption) if self.shipped is not None else None
+                    if shipped is not None:
+                        found.ship(shipped)
+                    self.continuations[resumption] = found
         return found
 
     def break_point(self, outcome: Continue) -> tuple[Callable, Callable | None]:
@@ -298,7 +321,7 @@ class CompiledFunction:
             return result
         try:
             serve, states = self._road(args, kwargs)
-        except (DynamicSizeError, LampworkWarning, RecompileError):  # what the user asked for
+        except (DynamicSizeError, LampworkWarning, NotServedError, RecompileError):  # what the user asked for
             raise
         except signals.HandlerRaised as stop:
             raise stop.error from None
@@ -379,6 +402,8 @@ class CompiledFunction:
             stored = self._with_initial_states(args, kwargs, states)
         if stored is not None:
             return stored.serve
+        if self.shipped is not None:
+            self.shipped.missed(self, args, kwargs)
         limit = self.settings.options.recompile_limit
         if len(self.serves) >= limit:
             return self._limit_reached(limit, args, kwargs)
@@ -538,11 +563,12 @@ class CompiledFunction:
             self.counters.spent(stage, seconds)
         instead = watch.finished(artifact, time.perf_counter() - start) if watch is not None else None
         start = time.perf_counter()
-        entry = self._entry(artifact, *(instead or ()))
+        entry = self.entry_of(artifact, *(instead or ()))
         self.counters.spent("entry", time.perf_counter() - start)
         return entry
 
-    def _entry(self, artifact: Artifact, run: Run | None = None, run_backward: Run | None = None) -> Entry:
+    def entry_of(self, artifact: Artifact, run: Run | None = None, run_backward: Run | None = None) -> Entry:
+        """An entry of this function. Raises LookupError where this process lacks what the artifact names."""
         exact = self.settings if self.settings.options.exact else None
         return Entry(
             artifact, self._eagerly, run, self.settings.mode, self.break_point, self.fell_back, run_backward, exact
@@ -574,22 +600,24 @@ class CompiledFunction:
     def _uses_cache(self) -> bool:
         if environment.debug >= STAGES_SHOWN or environment.stop_at:
             return False  # stored entries have no stages that could be shown or interpreted
+        if self.shipped is not None and self.shipped.strict:
+            return False
         return self._make_entry is None and environment.cache and self.settings.options.cache
 
     def _stored(self, args: tuple, kwargs: dict) -> Entry | None:
-        """An entry from the on-disk cache that serves this call, inserted.
+        """An entry from a loaded file or the on-disk cache that serves this call, inserted.
 
         Those that do not fit wait for a call that they fit: the cache holds what every process compiled of this code,
         for other closures and other modules too, so they are none of the entries that `recompile_limit` counts. Once
         one fits, no more than that many are read.
         """
-        if not self._uses_cache():
-            return None
         for entry in self._waiting:
             if entry.holds(self.function, args, kwargs):
                 self._waiting = tuple(other for other in self._waiting if other is not entry)
                 self._serve_from_cache(entry)
                 return entry
+        if not self._uses_cache():
+            return None
         start = time.perf_counter()
         try:
             return self._read_cache(args, kwargs)
@@ -627,7 +655,7 @@ class CompiledFunction:
                 break
             self._varied |= artifact.varied
             try:
-                entry = self._entry(artifact)
+                entry = self.entry_of(artifact)
             except Exception as error:
                 self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
                 continue
@@ -645,7 +673,7 @@ class CompiledFunction:
         for artifact in on_disk.fitting(lambda guards: not explain_failure(guards, self.function, args, kwargs)):
             self._varied |= artifact.varied
             try:
-                entry = self._entry(artifact)
+                entry = self.entry_of(artifact)
             except Exception as error:
                 self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
                 continue

@@ -77,6 +77,7 @@ class Stats(TypedDict):
     cuda_graphs: tuple[Mapping[str, Any], ...]
     cache_hits: int
     compile_seconds: Mapping[str, float]
+    cache: Mapping[str, int]
     cache_notes: tuple[str, ...]
     choices: tuple[Choice, ...]
 

@@ -92,7 +92,7 @@ def key_of_facts(facts: Mapping[str, str]) -> str:
 def facts_of(function: Callable, settings: Settings) -> dict[str, str] | None:
     """What the cache key of a compiled callable is made of, by name; None for one that no other process could
     recognise. Where a key is not found, the fact that differs from a stored one is told (`misses.py`)."""
-    named = _named_code(function)
+    named = named_code(function)
     if named is None:
         return None
     names, codes = named
@@ -102,14 +102,14 @@ def facts_of(function: Callable, settings: Settings) -> dict[str, str] | None:
             facts[each.name] = repr(getattr(settings, each.name))
     for each in fields(settings.options):
         facts[f"option {each.name}"] = repr(getattr(settings.options, each.name))
-    facts.update(_patches())
+    facts.update(patches())
     facts.update(sorted(versions().items()))
     if settings.options.exact:  # eager's kernels for other instruction sets round otherwise
         facts["kernels"] = torch.backends.cpu.get_cpu_capability()
     return facts
 
 
-def _patches() -> Iterator[tuple[str, str]]:
+def patches() -> Iterator[tuple[str, str]]:
     """Functions of PyTorch and of the interpreter that somebody has replaced: capture takes some for what they are
     without reading them."""
     for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, builtins, functools, itertools, operator):
@@ -125,16 +125,17 @@ def _patches() -> Iterator[tuple[str, str]]:
                     yield f"patched {place.__name__}.{name}", code_digest(value.__code__)
 
 
-def _named_code(function: Callable) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """What names `function`, and the digests of its code."""
+def named_code(function: Callable) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """What kind of callable it is, with its class or function by name; and the digests of its code. None for one that
+    no other process could recognise."""
     if isinstance(function, MethodType):
         owner = type(function.__self__)
-        inner = _named_code(function.__func__)
+        inner = named_code(function.__func__)
         return None if inner is None else (("method", owner.__module__, owner.__qualname__, *inner[0]), inner[1])
     if isinstance(function, FunctionType):
         return ("function", function.__module__ or "", function.__qualname__), (code_digest(function.__code__),)
     if isinstance(function, SuspendedFrames):
-        root = _named_code(function.root)
+        root = named_code(function.root)
         if root is None:
             return None
         place = tuple(_place(function.resumption))
@@ -276,18 +277,10 @@ def store(
 ) -> Path | None:
     """Write `artifact` for other processes; None (and a note that says why) where it cannot be."""
     facts = facts_of(function, settings)
-    if facts is None or not _portable(artifact, note):
+    data = entry_bytes(artifact, note) if facts is not None else None
+    if facts is None or data is None:
         return None
     key = key_of_facts(facts)
-    try:
-        slim = _slim(artifact)
-        data = encode((slim.versions, slim.code_digests, slim.guards), slim)
-    except (NotStorable, RecursionError) as error:
-        note(f"not stored: {type(error).__name__}: {error}")
-        return None
-    if len(data) > LIMIT_ENTRY_BYTES:
-        note(f"not stored: the entry takes {len(data)} bytes")
-        return None
     checksum = hashlib.sha256(data).hexdigest()
     from lampwork.runtime.cache import misses
 
@@ -308,6 +301,23 @@ def store(
 
         shared.send(key, facts, layout.entry_name(checksum), _header(checksum) + data, note, count)
     return path if is_there else None
+
+
+def entry_bytes(artifact: Artifact, note: Note) -> bytes | None:
+    """`artifact` as data of two roots: (versions, digests of functions, guards), and all of it, without what only
+    compiler stages read. None (and a note that says why) where another process could not use it."""
+    if not _portable(artifact, note):
+        return None
+    try:
+        slim = _slim(artifact)
+        data = encode((slim.versions, slim.code_digests, slim.guards), slim)
+    except (NotStorable, RecursionError) as error:
+        note(f"not stored: {type(error).__name__}: {error}")
+        return None
+    if len(data) > LIMIT_ENTRY_BYTES:
+        note(f"not stored: the entry takes {len(data)} bytes")
+        return None
+    return data
 
 
 def _slim(artifact: Artifact) -> Artifact:
@@ -418,20 +428,20 @@ def _open(folder: int, path: Path, note: Note) -> tuple[Decoder, tuple[Guard, ..
     head = _next(decoder, folder, path, note)
     if head is None:
         return None
-    if not _is_head(head):
+    if not is_head(head):
         _malformed(folder, path, Malformed("it does not begin as an entry"))
         return None
     made_for, code_digests, guards = head
     if made_for != versions():
         return None
-    missing = _missing_module(code_digests)
+    missing = missing_module(code_digests)
     if missing:
         note(f"miss: {missing}")
         return None
     return decoder, guards
 
 
-_is_head = schema.row(
+is_head = schema.row(
     schema.table(schema.STR, schema.STR), schema.table(schema.STR, schema.STR), schema.many(schema.of(Guard))
 )
 
@@ -456,7 +466,7 @@ def _discarded(folder: int, path: Path) -> str:
     return "removed" if remove(folder, path.name) else "not used"
 
 
-def _missing_module(code_digests: Mapping[str, str]) -> str:
+def missing_module(code_digests: Mapping[str, str]) -> str:
     """The first module whose functions were interpreted and that this process does not have; empty when all are there.
 
     Their code is not compared here: every function the program reached was read through a source, and the guard on
