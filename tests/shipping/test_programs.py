@@ -20,7 +20,7 @@ from tests.python.harness import _installed as installed
 #: Programs whose packages differ from them by intent: why.
 BY_INTENT = {"batch_norm_by_hand": "the buffer in the result is the package's"}
 #: Objects of the program's classes are of plain ones; exceptions have eager's type, and our words.
-PLAIN = re.compile(r"a [A-Z][A-Za-z]* in eager, a (Output|Attributes|tuple) compiled$|exception.args\[0\]")
+PLAIN = re.compile(r"a \S+ in eager, a (Output|Attributes|tuple) compiled$|exception.args\[0\]")
 #: Programs that entries from a file do not serve right: those that do not equal eager at all, and defects of entries
 #: that show as soon as a later entry serves an earlier call, in memory and from the on-disk cache as well.
 REMAINING = HARNESS | {
