@@ -26,8 +26,6 @@ PLAIN = re.compile(r"a \S+ in eager, a (Output|Attributes|tuple) compiled$|excep
 REMAINING = HARNESS | {
     "property_that_is_cached": "two floats that were one object are equal ones when they are stored",
     "flags_decide": "reading a member of several flags makes it known to its enumeration",
-    "there_and_back_with_numpy": "an array with negative strides that comes in after a break is a constant of the graph",
-    "weak_references_from_outside": "an attribute that varies, and is set to what it was, is not set for other values",
 }
 
 

@@ -160,7 +160,7 @@ def _dict_effects(overlay: DictOverlay, loader: Loader, templates: Templates) ->
         if key in overlay.pending:
             continue
         now = dict.__getitem__(copy, key)
-        if key in base and key not in overlay.unseen and same(now, base[key], loader):
+        if key in base and key not in overlay.unseen and same(now, overlay.before(key), loader):
             continue
         if owner is not None and isinstance(key, str):
             effects.append(SetAttribute(owner, key, templates.template(now)))
@@ -181,7 +181,7 @@ def _list_effects(overlay: ListOverlay, loader: Loader, templates: Templates) ->
         if type(element) is Pending:
             if element.index != keep:
                 break
-        elif not same(element, base[keep], loader):
+        elif not same(element, overlay.before(keep), loader):
             break
         keep += 1
     if keep == len(base) == len(copy):

@@ -19,14 +19,16 @@ def dict_written(overlay: DictOverlay, loader: Loader) -> bool:
         return False
     base, copy = overlay.base, overlay.copy
     return list(base) != list(copy) or not all(
-        key in overlay.pending or same(dict.__getitem__(copy, key), base[key], loader) for key in base
+        key in overlay.pending or same(dict.__getitem__(copy, key), overlay.before(key), loader) for key in base
     )
 
 
 def list_written(overlay: ListOverlay, loader: Loader) -> bool:
     """Whether the program has changed the list, which was loaded whole."""
     copy = list(overlay.base_class.__iter__(overlay.copy))
-    return len(copy) != len(overlay.base) or not all(same(a, b, loader) for a, b in zip(copy, overlay.base))
+    return len(copy) != len(overlay.base) or not all(
+        same(each, overlay.before(index), loader) for index, each in enumerate(copy)
+    )
 
 
 def set_written(overlay: SetOverlay) -> bool:
@@ -38,7 +40,8 @@ def set_written(overlay: SetOverlay) -> bool:
 
 
 def same(now: Any, before: Any, loader: Loader) -> bool:
-    """Whether what is stored now is what was stored before (`before` is raw)."""
+    """Whether what is stored now is what was stored before, of which `before` is the object or what the program held
+    for it."""
     if now is before:
         return True
     origin = loader.by_raw.get(id(before))

@@ -191,8 +191,11 @@ class ContainerOverlays:
             return MISSING
         if key in overlay.pending:
             overlay.pending.discard(key)
-            value = self.load(value, self.sources.item(overlay.source, self.key_part(overlay, key)))
-            dict.__setitem__(copy, key, value)
+            raw = value
+            value = self.load(raw, self.sources.item(overlay.source, self.key_part(overlay, key)))
+            if value is not raw:
+                overlay.held[key] = value
+                dict.__setitem__(copy, key, value)
         return value
 
     def _guard_absent(self, overlay: DictOverlay, key: Any) -> None:
@@ -329,9 +332,14 @@ class ContainerOverlays:
             base = overlay.base_class
             for position, element in enumerate(base.__iter__(overlay.copy)):
                 if type(element) is Pending:
-                    loaded = self.load(element.raw, self.sources.item(overlay.source, element.index))
-                    base.__setitem__(overlay.copy, position, loaded)
+                    base.__setitem__(overlay.copy, position, self._load_element(overlay, element))
         return overlay.copy
+
+    def _load_element(self, overlay: ListOverlay, element: Pending) -> Any:
+        loaded = self.load(element.raw, self.sources.item(overlay.source, element.index))
+        if loaded is not element.raw:
+            overlay.held[element.index] = loaded
+        return loaded
 
     def list_read(self, overlay: ListOverlay, index: int) -> Any:
         """`list[index]` for an int; only that element is guarded where that suffices. May raise IndexError."""
@@ -339,7 +347,7 @@ class ContainerOverlays:
             return overlay.base_class.__getitem__(self.list_settle(overlay), index)
         element = overlay.base_class.__getitem__(overlay.copy, index)
         if type(element) is Pending:
-            element = self.load(element.raw, self.sources.item(overlay.source, index))
+            element = self._load_element(overlay, element)
             overlay.base_class.__setitem__(overlay.copy, index, element)
         return element
 

@@ -114,6 +114,8 @@ class Names:
                     overlay.absent.add(name)
                 else:
                     overlay.pending.discard(name)
+                    if value is not overlay.base[name]:
+                        overlay.held[name] = value
                     dict.__setitem__(loaded, name, value)
             namespace.written.clear()
             namespace.overlay = overlay

@@ -101,6 +101,7 @@ class DictOverlay:
         "owner",
         "absent",
         "base",
+        "held",
     )
 
     def __init__(self, copy: dict, raw: Any, source: Source, owner: Any = None) -> None:
@@ -109,6 +110,9 @@ class DictOverlay:
         self.source = source
         #: What the dict held when it was shadowed; `raw` itself may be changed by another thread.
         self.base: dict = dict(raw)
+        #: By key, what the program held for it when it was read, where that is not the object itself: a number that
+        #: varies, a copy of a container.
+        self.held: dict = {}
         self.pending: set = set(self.base)
         #: Keys written before their values were looked at: no guard says that a later call finds the same there.
         self.unseen: set = set()
@@ -121,12 +125,16 @@ class DictOverlay:
         self.owner = owner
         self.absent: set = set()
 
+    def before(self, key: Any) -> Any:
+        """What the program found at `key`: to write what a number that varies was in this call is a write."""
+        return self.held.get(key, self.base[key])
+
 
 class ListOverlay:
     """A list or deque from outside. `state`: "raw" (elements pending), "appended" (only appended to, nothing looked at
     since), "settled" (length and all elements guarded; `copy` is an ordinary container)."""
 
-    __slots__ = ("copy", "raw", "source", "base_class", "base", "state", "appended", "changed")
+    __slots__ = ("copy", "raw", "source", "base_class", "base", "held", "state", "appended", "changed")
 
     def __init__(self, copy: Any, raw: Any, source: Source) -> None:
         self.copy = copy
@@ -134,9 +142,15 @@ class ListOverlay:
         self.source = source
         self.base_class: Any = list if isinstance(raw, list) else type(raw)
         self.base = list(self.base_class.__iter__(raw))
+        #: As `DictOverlay.held`, by index.
+        self.held: dict[int, Any] = {}
         self.state = "raw"
         self.appended = 0
         self.changed = False
+
+    def before(self, index: int) -> Any:
+        """As `DictOverlay.before`."""
+        return self.held.get(index, self.base[index])
 
 
 class SetOverlay:

@@ -162,7 +162,7 @@ def _stack(world: Any, arrays: Any, axis: int = 0) -> UnknownArray:
 def _joined(world: Any, join: Any, arrays: Any, axis: int) -> UnknownArray:
     if type(arrays) not in (list, tuple) or type(axis) is not int:
         raise unsupported("joining")
-    dtype = torch_type(numpy.result_type(*[sample(each) for each in arrays]))
+    dtype = torch_type(numpy.result_type(*[sample(world, each) for each in arrays]))
     tensors = [array_tensor(world, each, dtype) for each in arrays]
     try:
         return UnknownArray(join(tensors, dim=axis))
@@ -171,7 +171,7 @@ def _joined(world: Any, join: Any, arrays: Any, axis: int) -> UnknownArray:
 
 
 def _where(world: Any, condition: Any, x: Any, y: Any) -> UnknownArray:
-    dtype = torch_type(numpy.result_type(sample(x), sample(y)))
+    dtype = torch_type(numpy.result_type(sample(world, x), sample(world, y)))
     operands = [array_tensor(world, x, dtype), array_tensor(world, y, dtype)]
     mask = array_tensor(world, condition, torch.bool)
     check_shapes([mask, *operands])

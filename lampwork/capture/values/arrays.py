@@ -89,8 +89,11 @@ def array_of(tensor: Any, **options: Any) -> UnknownArray:
     return UnknownArray(tensor.detach())
 
 
-def is_known(value: Any) -> bool:
-    return isinstance(value, (numpy.ndarray, numpy.generic)) and numpy.asarray(value).dtype in _TORCH_TYPES
+def is_known(world: Any, value: Any) -> bool:
+    """Whether it is an array or a number of numpy's whose contents are the program's, or guarded. Of an array from
+    outside that no tensor can follow only the type is."""
+    is_numpy = isinstance(value, (numpy.ndarray, numpy.generic)) and id(value) not in world.loader.opaque
+    return is_numpy and numpy.asarray(value).dtype in _TORCH_TYPES
 
 
 class ArrayFamily(StandInFamily):
@@ -102,7 +105,7 @@ class ArrayFamily(StandInFamily):
         return value.kind
 
     def example(self, value: Any) -> Any:
-        return sample(value) if type(value) is UnknownArray else value
+        return sample(self.world, value) if type(value) is UnknownArray else value
 
     def native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any, tuple, dict[str, Any]]:
         from lampwork.capture.values.array_functions import call_function, is_numpy_function
@@ -195,7 +198,7 @@ class ArrayFamily(StandInFamily):
         target = _item(container, key, keep=True)
         if container.scalar:
             raise unsupported("an item")
-        if type(value) is UnknownArray or is_known(value):
+        if type(value) is UnknownArray or is_known(self.world, value):
             source = array_tensor(self.world, value)
         elif type(value) in (int, float, bool) and numpy.can_cast(type(value), container.dtype, "same_kind"):
             source = value
@@ -259,7 +262,7 @@ def _operate(world: Any, op: Any, left: Any, right: Any) -> Any:
         return elementwise(world, numpy.multiply, (left, left)) if right == 2 else left
     if op in (operator.mod, operator.floordiv):  # by a number: whole numbers warn where they are divided by zero
         whole = type(left) is UnknownArray and left.dtype.kind == "i" and not left.scalar
-        if not whole or type(right) is not int or right <= 0 or _sample_dtype(left, right) != left.dtype:
+        if not whole or type(right) is not int or right <= 0 or _sample_dtype(world, left, right) != left.dtype:
             raise unsupported("a division")
         mode = {} if op is operator.mod else {"rounding_mode": "floor"}
         compute = torch.remainder if op is operator.mod else torch.div
@@ -277,7 +280,7 @@ def elementwise(world: Any, function: Any, args: tuple) -> Any:
     compute, in_operands_type = ELEMENTWISE[function]
     if len(args) != function.nin:
         raise unsupported(function.__name__)
-    samples = [sample(each) for each in args]
+    samples = [sample(world, each) for each in args]
     with numpy.errstate(all="ignore"):
         result = function(*samples)
     dtype = torch_type(numpy.result_type(*samples) if in_operands_type else result.dtype)
@@ -292,7 +295,7 @@ def elementwise(world: Any, function: Any, args: tuple) -> Any:
 
 def product(world: Any, left: Any, right: Any) -> Any:
     """`left @ right` for floating-point arrays of one or two dimensions."""
-    samples = [sample(each) for each in (left, right)]
+    samples = [sample(world, each) for each in (left, right)]
     if not all(isinstance(each, numpy.ndarray) and each.size == 1 and 1 <= each.ndim <= 2 for each in samples):
         raise unsupported("a matrix product")
     dtype = numpy.result_type(*samples)
@@ -304,22 +307,22 @@ def product(world: Any, left: Any, right: Any) -> Any:
     return finite(world, UnknownArray(torch.matmul(a, b), a.dim() == b.dim() == 1))
 
 
-def sample(value: Any) -> Any:
+def sample(world: Any, value: Any) -> Any:
     """A value of the same type and rank, of one element."""
     if type(value) is UnknownArray:
         one = numpy.ones((1,) * value.tensor.dim(), value.dtype)
         return one[()] if value.scalar else one
-    if isinstance(value, numpy.ndarray):
+    if isinstance(value, numpy.ndarray) and id(value) not in world.loader.opaque:
         return numpy.ones((1,) * value.ndim, value.dtype)
     if is_unbacked(value):
         return value.kind(1)
-    if type(value) in (int, float, bool) or is_known(value):
+    if type(value) in (int, float, bool) or is_known(world, value):
         return value
     raise unsupported(f"an operation with a {type(value).__name__}, and")
 
 
-def _sample_dtype(*values: Any) -> numpy.dtype:
-    return numpy.result_type(*map(sample, values))
+def _sample_dtype(world: Any, *values: Any) -> numpy.dtype:
+    return numpy.result_type(*[sample(world, each) for each in values])
 
 
 def torch_type(dtype: Any) -> torch.dtype:
@@ -337,7 +340,7 @@ def array_tensor(world: Any, value: Any, dtype: torch.dtype | None = None) -> An
     elif is_unbacked(value):
         tensor = tensor_of(value)
     elif isinstance(value, (numpy.ndarray, numpy.generic)):
-        if not is_known(value):
+        if not is_known(world, value):
             raise unsupported("an operation with other arrays, and")
         with world.recorder._paused():
             made = torch.from_numpy(numpy.array(value, ndmin=0, copy=True, order="C"))
@@ -351,7 +354,7 @@ def array_tensor(world: Any, value: Any, dtype: torch.dtype | None = None) -> An
 
 def as_tensors(world: Any, key: Any) -> Any:
     """An index of a tensor, with arrays in it as tensors."""
-    if type(key) is UnknownArray or (isinstance(key, numpy.ndarray) and is_known(key)):
+    if type(key) is UnknownArray or (isinstance(key, numpy.ndarray) and is_known(world, key)):
         return array_tensor(world, key)
     return tuple([as_tensors(world, each) for each in key]) if type(key) is tuple else key
 
