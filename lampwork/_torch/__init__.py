@@ -65,7 +65,7 @@ from lampwork._torch.peer import (
     is_peer_tracing,
     note_original,
 )
-from lampwork._torch.stances import peer_raises_on_recompile, peer_stance
+from lampwork._torch.stances import peer_frame, peer_raises_on_recompile, peer_stance
 from lampwork._torch.state import (
     CUDA_SWITCHES,
     CUDNN_READERS,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 _loaded = sys.modules.get
 
+#: The module in which the peer keeps its stance; None while it is not loaded. Asked in each call.
+peer_frame = partial(_loaded, "torch._dynamo.eval_frame")
+
 
 def peer_stance() -> str:
     """The stance that the program set for `torch.compile`: "default" where it set none."""
-    module: Any = _loaded("torch._dynamo.eval_frame")
+    module: Any = peer_frame()
     return "default" if module is None else module._stance.stance
 
 

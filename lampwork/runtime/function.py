@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lampwork import _torch, collector, forks, profiled, signals
-from lampwork._torch import is_peer_tracing
+from lampwork._torch import is_peer_tracing, peer_frame
 from lampwork.config import Settings, cache_url, environment
 from lampwork.errors import (
     CompileError,
@@ -248,7 +248,7 @@ class CompiledFunction:
         counters = self.counters
         counters.calls += 1
         function = self.function
-        if stances.is_eager():
+        if (stances.is_set or peer_frame()) and stances.is_eager():
             return function(*args, **kwargs)
         serves = self.serves
         dispatch = self._dispatch

@@ -33,6 +33,8 @@ STANCES = {
 _ALIKE = {"aot_eager_then_compile": "eager_then_compile"}
 
 _own = "default"
+#: Whether a stance is set here.
+is_set = False
 
 
 def in_force() -> str:
@@ -44,7 +46,7 @@ def in_force() -> str:
 
 
 def is_eager() -> bool:
-    """Whether every call runs eagerly. Asked in each call."""
+    """Whether every call runs eagerly. Asked in each call where it can be so: `is_set`, or the peer is loaded."""
     return (peer_stance() if _own == "default" else _own) == "force_eager"
 
 
@@ -88,6 +90,7 @@ class set_stance:
 
 
 def _set(stance: str) -> str:
-    global _own
+    global _own, is_set
     before, _own = _own, stance
+    is_set = stance != "default"
     return before
