@@ -273,20 +273,32 @@ class CompiledFunction:
     def _dispatched(self, dispatch: Dispatch, args: tuple, kwargs: dict) -> Any:
         """As `call`, where there are many entries: `MISS` where none serves."""
         function, entries = self.function, self._entries
-        place, likely = dispatch.first(function, args, kwargs)
+        place, likely = self._likely(dispatch, args, kwargs)
         if likely is not None:
             result = likely(function, args, kwargs)
             if result is not MISS:
                 return result
             if likely in entries:
-                dispatch.missed(entries[likely].artifact.guards, function, args, kwargs)
+                noted(dispatch.missed, entries[likely].artifact.guards, function, args, kwargs)
         for serve in self.serves:
             if serve is not likely:
                 result = serve(function, args, kwargs)
                 if result is not MISS:
-                    dispatch.served(place, serve)
+                    if place is not None:
+                        dispatch.served(place, serve)
                     return result
         return MISS
+
+    def _likely(self, dispatch: Dispatch, args: tuple, kwargs: dict) -> tuple[Any, Callable | None]:
+        """As `Dispatch.first`; what fails in there costs the table, and not the call."""
+        try:
+            return dispatch.first(self.function, args, kwargs)
+        except Exception:
+            if environment.strict:
+                raise
+            log.exception("%s: entries are tried in turn", self.name)
+            self._dispatch = None
+            return None, None
 
     def _promote(self, serve: Callable) -> None:
         """Moves `serve` to the front; not while another thread compiles, as this call has been served."""

@@ -61,8 +61,9 @@ class Dispatch:
         rows[key] = serve
 
     def forget(self) -> None:
-        """Empties the table: an entry is gone."""
-        self._state = (self._state[0], {})
+        """Starts again: an entry is gone, and nothing here keeps what its guards name."""
+        self._state = ((), {})
+        self._known.clear()
 
     def missed(self, guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> None:
         """The entry with these guards, which the table named, does not serve the call: what its failing guard looks at

@@ -200,3 +200,19 @@ def test_threads():
     for each in threads:
         each.join()
     assert not wrong and lampwork.stats(fast)["captures"] == 12
+
+
+@pytest.mark.parametrize("broken", ["first", "missed"])
+def test_what_fails_in_the_table_is_not_the_calls(broken, monkeypatch):
+    from lampwork.config import environment
+
+    def fail(*args):
+        raise RuntimeError("no table today")
+
+    monkeypatch.setattr(dispatch.Dispatch, broken, fail)
+    monkeypatch.setitem(environment.__dict__, "strict", False)
+    fast = lampwork.compile(shaped, dynamic=False, options=OPTIONS)
+    calls = [(torch.ones(n), torch.ones(n)) for n in range(2, 8)]
+    for x, y in calls * 2:
+        assert torch.equal(fast(x, y), shaped(x, y))
+    assert lampwork.stats(fast)["captures"] == 6 and not lampwork.stats(fast)["fallbacks"]
