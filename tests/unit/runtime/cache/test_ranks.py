@@ -178,10 +178,14 @@ def test_a_turn_within_a_turn_waits_for_nobody(holder):
 
 def test_ctrl_c_ends_the_wait(holder):
     asked = Asked()
-    after(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
-    start = time.monotonic()
-    with pytest.raises(signals.HandlerRaised) as caught, signals.deferred(), asked.turn():
-        pass
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
+    try:
+        after(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        start = time.monotonic()
+        with pytest.raises(signals.HandlerRaised) as caught, signals.deferred(), asked.turn():
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert isinstance(caught.value.error, KeyboardInterrupt) and time.monotonic() - start < 3
 
 
