@@ -62,6 +62,9 @@ FEW = 3
 #: After so many captures that ended in a break or a failure nothing was learnt from, calls stop trying.
 CAPTURE_ATTEMPTS = 3
 
+#: Errors of ours that the user asked for: they are no failures of the compiler.
+_ASKED_FOR = (DynamicSizeError, LampworkWarning, NotServedError, RecompileError)
+
 #: The level of LAMPWORK_DEBUG from which on stages are shown.
 STAGES_SHOWN = 3
 
@@ -249,7 +252,7 @@ class CompiledFunction:
         counters.calls += 1
         function = self.function
         if (stances.is_set or peer_frame()) and stances.is_eager():
-            return function(*args, **kwargs)
+            return self._eagerly(stances.not_compiled("force_eager"), False, args, kwargs)
         serves = self.serves
         dispatch = self._dispatch
         try:
@@ -333,7 +336,7 @@ class CompiledFunction:
             return result
         try:
             serve, states = self._road(args, kwargs)
-        except (DynamicSizeError, LampworkWarning, NotServedError, RecompileError):  # what the user asked for
+        except _ASKED_FOR:
             raise
         except signals.HandlerRaised as stop:
             raise stop.error from None
@@ -363,7 +366,7 @@ class CompiledFunction:
         """
         try:
             serve, states = self._road(args, kwargs, beside=True)
-        except (DynamicSizeError, LampworkWarning, RecompileError):
+        except _ASKED_FOR:
             raise
         except Exception as error:
             if environment.strict or (self.settings.fullgraph and isinstance(error, GraphBreak)):
@@ -458,7 +461,7 @@ class CompiledFunction:
             )
         is_first, self._has_run = not self._has_run, True
         if stance == "eager_on_recompile" or (stance == "eager_then_compile" and is_first):
-            return Diagnostic("stance", f"the stance is {stance!r}", remedy="lampwork.set_stance('default') compiles.")
+            return stances.not_compiled(stance)
         return None
 
     def _note_what_varied(self, args: tuple, kwargs: dict) -> None:
@@ -830,11 +833,11 @@ class CompiledFunction:
 
 
 def noted(count: Callable, *what: object) -> None:
-    """`count(*what)`, of counters: what fails there is no business of the call's."""
+    """`count(*what)`, of counters and tables: what fails there does not reach the call."""
     try:
         count(*what)
     except Exception:
-        log.exception("a counter failed")
+        log.exception("noting what happened to a call failed")
 
 
 def _as_failure(error: CompileError, remedy: str = "The call ran eagerly.") -> Diagnostic:

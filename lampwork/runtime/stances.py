@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from lampwork._torch import peer_stance
-from lampwork.errors import OptionError
+from lampwork.errors import Diagnostic, OptionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +48,11 @@ def in_force() -> str:
 def is_eager() -> bool:
     """Whether every call runs eagerly. Asked in each call where it can be so: `is_set`, or the peer is loaded."""
     return (peer_stance() if _own == "default" else _own) == "force_eager"
+
+
+def not_compiled(stance: str) -> Diagnostic:
+    """Why a call runs eagerly under `stance`."""
+    return Diagnostic("stance", f"the stance is {stance!r}", remedy="lampwork.set_stance('default') compiles.")
 
 
 class set_stance:

@@ -173,7 +173,7 @@ class AutoFunction(CompiledFunction):
             return self.function(*args, **kwargs)
         if stances.is_eager():
             self.counters.calls += 1
-            return self.function(*args, **kwargs)
+            return self._eagerly(stances.not_compiled("force_eager"), False, args, kwargs)
         failure = None
         try:
             for found in self._decided:

@@ -21,7 +21,7 @@ import torch
 
 from lampwork.ir.guard import ArgumentCount, Equals, Guard, IsObject, LengthIs, TensorIs, TypeIs
 from lampwork.ir.source import Source
-from lampwork.runtime.guards.check_writer import Check, CheckWriter
+from lampwork.runtime.guards.check_writer import CheckWriter
 from lampwork.runtime.guards.failures import why_not
 from lampwork.runtime.guards.interpreter import Scope
 
@@ -33,6 +33,8 @@ MOST_ATTEMPTS = 4 * MOST_FEATURES
 MOST_ROWS = 4096
 
 Serve = Callable[[Any, tuple, dict], Any]
+#: (function, args, kwargs) -> something hashable.
+Feature = Callable[[Any, tuple, dict], Any]
 
 
 class Dispatch:
@@ -40,7 +42,7 @@ class Dispatch:
 
     def __init__(self) -> None:
         #: The features and the rows, changed as one.
-        self._state: tuple[tuple[Check, ...], dict[Any, Serve]] = ((), {})
+        self._state: tuple[tuple[Feature, ...], dict[Any, Serve]] = ((), {})
         self._known: set[tuple] = set()
         self._attempts = 0
 
@@ -88,7 +90,7 @@ class Dispatch:
                 return
 
 
-def _feature(before: Sequence[Guard], guard: Guard, text: str) -> Check:
+def _feature(before: Sequence[Guard], guard: Guard, text: str) -> Feature:
     """What `guard` looks at, as a function of a call that gives something hashable: `text` with the value in place of
     `{}`; without a text, whether the guard holds. Of `before` the guards on the way to the value are checked first:
     reading it runs no code of the program."""
@@ -103,7 +105,7 @@ def _feature(before: Sequence[Guard], guard: Guard, text: str) -> Check:
     needed = [each for each in before if id(each.source) in on_the_way and not each.test.reads()]
     if not text:
         holds = CheckWriter([*needed, guard], ()).function()
-        return lambda function, args, kwargs: holds(function, args, kwargs) is not None  # type: ignore[return-value]
+        return lambda function, args, kwargs: holds(function, args, kwargs) is not None
     return _FeatureWriter(needed, (guard.source,), shown=text).function()
 
 

@@ -41,7 +41,9 @@ def test_forced_to_be_eager(setter):
         assert compiled(torch.ones(5)).tolist() == [3] * 5
         for _ in range(3):
             traced(x)
-    assert counts(compiled) == (1, ()) and counts(traced)[0] == 0 and len(calls) == 3
+    assert counts(compiled)[0] == 1 and counts(traced)[0] == 0 and len(calls) == 3
+    for each, count in ((compiled, 1), (traced, 3)):  # eager calls are counted
+        assert [(found.id, found.count) for found in counts(each)[1]] == [("stance", count)]
     compiled(torch.ones(5))
     assert counts(compiled)[0] == 2
 
