@@ -181,6 +181,7 @@ if TYPE_CHECKING:
         check_tensor_all_with,
         check_with,
         group_tensors,
+        has_native,
         is_collective,
         is_compiling,
         is_nested_region,

@@ -38,6 +38,12 @@ HigherOrderOperator = torch._ops.HigherOrderOperator
 CALL_PEER = frozenset({torch.compile})
 
 
+def has_native(name: str) -> bool:
+    """Whether `torch` or `torch.nn.functional` has a native function of this name: they show those of `torch._C`,
+    `_VariableFunctions` and `_nn`, and keep them when a name of theirs is given to something else."""
+    return any(hasattr(place, name) for place in (torch._C, torch._C._VariableFunctions, torch._C._nn))
+
+
 def look_up_operator(space: object, name: str) -> None:
     """Has `space`, of one of `OPERATOR_SPACES`, keep the attribute `name`, if there is an operator of that name."""
     if name not in vars(space) and not name.startswith("__"):

@@ -16,12 +16,8 @@ makes. These are code by nature, so only files are read that nobody but this use
 
 from __future__ import annotations
 
-import builtins
-import functools
 import hashlib
 import importlib
-import itertools
-import operator
 import os
 import stat
 import sys
@@ -60,6 +56,7 @@ from lampwork.ir.region import RunEagerly
 from lampwork.runtime.cache import layout, operators, schema
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.cache.layout import HEADER_BYTES, LIMIT_ENTRY_BYTES
+from lampwork.runtime.cache.patches import patches
 from lampwork.runtime.cache.versions import versions
 
 #: Total size of the cache; the least recently used entries go first.
@@ -107,22 +104,6 @@ def facts_of(function: Callable, settings: Settings) -> dict[str, str] | None:
     if settings.options.exact:  # eager's kernels for other instruction sets round otherwise
         facts["kernels"] = torch.backends.cpu.get_cpu_capability()
     return facts
-
-
-def patches() -> Iterator[tuple[str, str]]:
-    """Functions of PyTorch and of the interpreter that somebody has replaced: capture takes some for what they are
-    without reading them."""
-    for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, builtins, functools, itertools, operator):
-        own = "torch" if place.__name__.startswith("torch") or isinstance(place, type) else place.__name__
-        is_own: dict[int, bool] = {}  # by the address of the globals, of which there are few
-        for name, value in vars(place).items():
-            if type(value) is FunctionType:
-                home = value.__globals__
-                known = is_own.get(id(home))
-                if known is None:
-                    known = is_own[id(home)] = str(home.get("__name__")).startswith(own)
-                if not known:
-                    yield f"patched {place.__name__}.{name}", code_digest(value.__code__)
 
 
 def named_code(function: Callable) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
