@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 #: Bound everywhere: what ends a path (`return`, `raise`) leaves nothing unbound after it.
 _ENDED = None
@@ -77,7 +78,7 @@ class _Reader:
     def attempt(self, node: ast.Try, bound: frozenset[str]) -> frozenset[str] | None:
         """A handler may be entered before anything in the body was bound, and after anything was deleted."""
         end = self.block(node.orelse, self.block(node.body, bound))
-        deleted = _targets(*[each for part in node.body for each in ast.walk(part) if isinstance(each, ast.Delete)])
+        deleted = _targets(*[each for part in node.body for each in _walk(part) if isinstance(each, ast.Delete)])
         at_least = bound - deleted
         for handler in node.handlers:
             if handler.type is not None:
@@ -90,24 +91,68 @@ class _Reader:
         return end
 
     def function(self, node: ast.FunctionDef, bound: frozenset[str]) -> None:
-        taken = frozenset(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
+        taken = frozenset(each.arg for each in _walk(node.args) if isinstance(each, ast.arg))
         local = taken | _targets(*node.body)
         inside = _Reader(local, self.known | bound, self.text)
         inside.block(node.body, taken)
 
     def uses(self, node: ast.AST, bound: frozenset[str]) -> None:
         """Checks every name that `node` reads or deletes; inside of lambdas and comprehensions, too."""
-        if isinstance(node, ast.Lambda):
-            return self.uses(node.body, bound | {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)})
-        if isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
-            bound |= _targets(*node.generators)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
-            visible = node.id in bound or (node.id not in self.local and node.id in self.known)
-            if not visible:
-                raise UnboundName(f"{node.id!r} may be used before it is bound, in line {node.lineno} of\n{self.text}")
-        for each in ast.iter_child_nodes(node):
-            self.uses(each, bound)
-        return None
+        pending = [node]
+        while pending:
+            node = pending.pop()
+            kind = type(node)
+            if kind is ast.Name:
+                name = node.id  # type: ignore[attr-defined]
+                if name not in bound and (name in self.local or name not in self.known):
+                    if type(node.ctx) is not ast.Store:  # type: ignore[attr-defined]
+                        where = f"in line {node.lineno} of\n{self.text}"  # type: ignore[attr-defined]
+                        raise UnboundName(f"{name!r} may be used before it is bound, {where}")
+            elif kind is ast.Lambda:
+                lambda_: Any = node
+                taken = {each.arg for each in _walk(lambda_.args) if isinstance(each, ast.arg)}
+                self.uses(lambda_.body, bound | taken)
+            elif kind in _COMPREHENSIONS:
+                inner = bound | _targets(*node.generators)  # type: ignore[attr-defined]
+                for each in _children(node):
+                    self.uses(each, inner)
+            else:
+                pending += _children(node)
+
+
+_COMPREHENSIONS = frozenset({ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp})
+
+#: Fields that hold no nodes, or none with names in them.
+_WITHOUT_NAMES = frozenset({
+    "arg", "attr", "conversion", "ctx", "id", "is_async", "kind", "level", "module", "n", "op", "ops", "s", "simple",
+    "type_comment", "type_ignores",
+})  # fmt: skip
+_fields: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: (), ast.Global: (), ast.Nonlocal: ()}
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """The nodes in `node` that may name something: `ast.iter_child_nodes` in a quarter of the time, without contexts
+    and operators."""
+    names = _fields.get(type(node))
+    if names is None:
+        names = _fields[type(node)] = tuple(each for each in node._fields if each not in _WITHOUT_NAMES)
+    found: list[Any] = []
+    for name in names:
+        value = getattr(node, name, None)
+        if type(value) is list:
+            found += value
+        elif value is not None:
+            found.append(value)
+    return [each for each in found if isinstance(each, ast.AST)]
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """`node` and all in it that may name something."""
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        yield each
+        pending += _children(each)
 
 
 def _targets(*nodes: ast.AST | None) -> frozenset[str]:
@@ -124,7 +169,7 @@ def _targets(*nodes: ast.AST | None) -> frozenset[str]:
             found.add(node.id)
         if isinstance(node, ast.ExceptHandler) and node.name:
             found.add(node.name)
-        pending.extend(ast.iter_child_nodes(node))
+        pending.extend(_children(node))
     return frozenset(found)
 
 

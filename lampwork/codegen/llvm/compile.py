@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from functools import lru_cache
 from typing import Any
@@ -54,8 +55,25 @@ def _check_room(text: str) -> None:
         raise MemoryError(f"no room for LLVM to compile in ({size >> 20} MiB): {error}") from error
 
 
+#: Object code of this process by what it was made of, the newest last: equal blocks of a model, and programs that are
+#: compiled again for other inputs, have kernels in common. And the bytes of it that are kept at most.
+_made: dict[tuple[bytes, str], bytes] = {}
+KEPT_BYTES = 2 << 20
+
+
 def object_code(text: str, target: Target) -> bytes:
     """The relocatable object of LLVM assembly `text`. Raises `CompileError` when LLVM refuses the text."""
+    key = hashlib.sha256(text.encode()).digest(), target.name
+    code = _made.pop(key, None)
+    if code is None:
+        code = _compiled(text, target)
+    _made[key] = code
+    while sum(map(len, list(_made.values()))) > KEPT_BYTES:
+        _made.pop(next(iter(_made)), None)
+    return code
+
+
+def _compiled(text: str, target: Target) -> bytes:
     _check_room(text)
     machine = _target_machine(target.name, LEVEL)
     try:
