@@ -110,6 +110,7 @@ if TYPE_CHECKING:
 
     from lampwork._torch.autograd import (
         FORWARD_DERIVATIVES,
+        FUNCTION_APPLY,
         REFUSE_SAVED_HOOKS,
         SET_SAVED_HOOKS,
         BackwardHookFunction,
@@ -118,6 +119,7 @@ if TYPE_CHECKING:
         gradients_of_transform,
         is_batched,
         is_executed,
+        is_function_apply,
         is_in_backward,
         keeps_graph,
         next_sequence_number,

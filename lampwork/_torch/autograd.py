@@ -21,6 +21,9 @@ BackwardHookFunction = torch.nn.modules._functions.BackwardHookFunction
 #: What nodes of functions written in Python are.
 FunctionNode = torch.autograd.function.BackwardCFunction
 
+#: `torch.autograd.Function.apply` in Python; None where it is native (from 2.14 on).
+FUNCTION_APPLY: Any = getattr(torch.autograd.Function.apply, "__func__", None)
+
 #: Whether forward derivatives are on; switching them.
 FORWARD_DERIVATIVES = (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled)
 
@@ -32,6 +35,14 @@ REFUSE_SAVED_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C.
 SET_SAVED_HOOKS = (
     torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks,
 )  # fmt: skip
+
+
+def is_function_apply(method: Any) -> bool:
+    """Whether a native method of a class is `apply` of a `torch.autograd.Function`, in releases where that is native."""
+    owner = method.__self__
+    if FUNCTION_APPLY is not None or method.__name__ != "apply" or not issubclass(owner, torch.autograd.Function):
+        return False
+    return method == torch._C._FunctionBase.__dict__["apply"].__get__(None, owner)
 
 
 #: What autograd says where it refuses a write (torch/csrc/autograd: VariableTypeUtils.h, variable.cpp).
