@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from lampwork._torch.private import private
+
 Function = TypeVar("Function")
 
-_evaluator = torch._C._dynamo.eval_frame
+_evaluator = private("_C._dynamo.eval_frame")
 
 #: False, and true to Dynamo while it traces a caller: what it finds behind it is what it inlines.
 is_peer_tracing = torch.compiler.is_dynamo_compiling

@@ -16,9 +16,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from lampwork import _torch
 from lampwork.config import VARIABLES, environment
 
-TORCH_TESTED = ((2, 11), (2, 13))
+TORCH_TESTED = ((2, 11), (2, 15))
 PYTHON_TESTED = ((3, 11), (3, 13))
 GPUS_TESTED = ((9, 0),)
 
@@ -88,11 +89,14 @@ def check_torch() -> list[Finding]:
     low, high = TORCH_TESTED
     findings = []
     if release < low:
-        findings.append(Finding("PyTorch", "problem", torch.__version__, "install PyTorch 2.11 to 2.13"))
+        findings.append(Finding("PyTorch", "problem", torch.__version__, "install PyTorch 2.11 to 2.15"))
     elif release > high:
-        findings.append(Finding("PyTorch", "note", torch.__version__, "not tested with this release; 2.11 to 2.13 are"))
+        findings.append(Finding("PyTorch", "note", torch.__version__, "not tested with this release; 2.11 to 2.15 are"))
     else:
         findings.append(Finding("PyTorch", "ok", torch.__version__))
+    if missing := _torch.missing_names():
+        told = f"lacks {', '.join(missing)}"
+        findings.append(Finding("PyTorch", "note", told, "what needs them runs eagerly; another release may have them"))
     return findings
 
 

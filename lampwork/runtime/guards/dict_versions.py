@@ -1,10 +1,10 @@
 """The version of a dict: a word of memory that changes with everything that is put in, replaced or taken out.
 
 CPython 3.11 and 3.12 keep one in each dict (PEP 509). Later there is none that can be trusted (PEP 699), but a dict can
-be watched (`PyDict_Watch`): a function in C is called before each change. Ours counts the changes of all watched dicts in a table
-of 65,536 counters, where the address of a dict says which is its own. Dicts that share a counter share its changes: an
-entry then looks at its guards once more than it had to. The end of a dict counts as a change, so one that is made at
-the same address is another one.
+be watched (`PyDict_Watch`): a function in C is called before each change. Ours counts the changes of all watched dicts
+in a table of 65,536 counters, where the address of a dict says which is its own. Dicts that share a counter share its
+changes: an entry then looks at its guards once more than it had to. The end of a dict counts as a change, so one that
+is made at the same address is another one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COUNTERS = 1 << 16
 #: at its place: `counters[(uint64_t)dict >> 4 & 0xFFFF] += 1; return 0;`
 _MACHINE_CODE = {
     "x86_64": (
-        bytes.fromhex("4889f0" "48c1e804" "0fb7c0" "48b9" "0000000000000000" "48ff04c1" "31c0" "c3"),
+        bytes.fromhex("4889f048c1e8040fb7c048b9000000000000000048ff04c131c0c3"),
         12,
     ),  # mov rax, rsi; shr rax, 4; movzx eax, ax; mov rcx, counters; inc qword [rcx + rax * 8]; xor eax, eax; ret
 }

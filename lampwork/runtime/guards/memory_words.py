@@ -202,8 +202,8 @@ def entries_of(keys: int) -> tuple[int, int]:
 
 
 def size_of_values(values: int) -> int:
-    """The bytes of the values that an object and its dict share, from CPython 3.13 on: a word of counts, the values, and
-    a byte for the place of each in their order."""
+    """The bytes of the values that an object and its dict share, from CPython 3.13 on: a word of counts, the values,
+    and a byte for the place of each in their order."""
     capacity = word(values) & 0xFF
     return VALUES_FIRST + 8 * capacity + (capacity + 7 & ~7)
 
