@@ -283,16 +283,10 @@ def converted(value: object, conversion: int) -> Any:
 def enter_with(manager: Any) -> tuple[object, object]:
     """(its bound `__exit__`, what `__enter__` returned): what a `with` statement begins by pushing."""
     cls = type(manager)
-    try:
-        enter = cls.__enter__
-    except AttributeError:
-        raise TypeError(f"'{cls.__name__}' object does not support the context manager protocol") from None
-    try:
-        leave = cls.__exit__
-    except AttributeError:
-        raise TypeError(
-            f"'{cls.__name__}' object does not support the context manager protocol (missed __exit__ method)"
-        ) from None
+    if not (hasattr(cls, "__enter__") and hasattr(cls, "__exit__")):
+        with manager:  # refuses it, in the words of this version of Python
+            raise AssertionError(f"a {cls.__name__} has methods that its class has not")
+    enter, leave = cls.__enter__, cls.__exit__
     bound = leave.__get__(manager, cls) if hasattr(leave, "__get__") else leave
     entered = (enter.__get__(manager, cls) if hasattr(enter, "__get__") else enter)()
     return bound, entered

@@ -290,6 +290,8 @@ class Flow:
 
     def BEFORE_WITH(self, frame: Frame, argument: Any) -> Any:
         enter, leave = self.world.enter_with(frame.stack.pop())
+        if argument:
+            frame.stack.append(NULL)
         frame.stack.append(leave)
         return self.deliver(frame, self.world.call(enter, (), {}))
 

@@ -321,6 +321,21 @@ class Operators(Part):
     def build_string(self, parts: list[str]) -> str:
         return "".join(parts)
 
+    def build_interpolation(self, value: Any, text: str, conversion: int, spec: str) -> Any:
+        """A `{value!conversion:spec}` of a template string, whose source is `text`; conversion 0 is none."""
+        from string.templatelib import Interpolation  # type: ignore[import-not-found, unused-ignore]
+
+        return Interpolation(value, text, (None, "s", "r", "a")[conversion], spec)
+
+    def build_template(self, strings: tuple[str, ...], interpolations: tuple[Any, ...]) -> Any:
+        """A template string of the interpolations and of the strings around them."""
+        from string.templatelib import Template  # type: ignore[import-not-found, unused-ignore]
+
+        parts = [strings[0]]
+        for interpolation, string in zip(interpolations, strings[1:]):
+            parts += (interpolation, string)
+        return Template(*parts)
+
 
 def checked_length(result: Any) -> int:
     """The result of a `__len__` written in Python, with the checks of CPython's len."""
