@@ -166,7 +166,7 @@ class MachineGenerator:
 
     @property
     def gi_frame(self) -> Any:
-        return None if self.frame is None else self.machine.frame_view(self.frame)
+        return None if self.frame is None else self.machine.frame_view(self.frame, self)
 
     @property
     def gi_running(self) -> bool:

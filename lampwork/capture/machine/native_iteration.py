@@ -98,9 +98,12 @@ for _native in (set.update, set.union, set.intersection, set.difference, set.dif
     _consumer(_native, (1, 2, 3, 4))
 
 
+_STRICT = frozenset(("strict",))  # of `map`, from 3.14 on
+
+
 def _calls_first(native: Any) -> None:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) >= 2 and not kwargs:
+        if len(args) >= 2 and kwargs.keys() <= _STRICT:
             args = (callback(world, args[0]), *(world.native_iterable(value) for value in args[1:]))
         return world.call_native(native, args, kwargs)
 
@@ -112,10 +115,10 @@ _calls_first(filter)
 
 
 @answers(functools.reduce)
-def _reduce(world: Any, *args: Any) -> Any:
+def _reduce(world: Any, *args: Any, **kwargs: Any) -> Any:
     if 2 <= len(args) <= 3:
         args = (callback(world, args[0]), world.native_iterable(args[1]), *args[2:])
-    return world.call_native(functools.reduce, args, {})
+    return world.call_native(functools.reduce, args, kwargs)
 
 
 def _keyed(native: Any, consumes: bool) -> None:

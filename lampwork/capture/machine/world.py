@@ -44,6 +44,7 @@ from .calls import Calls
 from .classes import BuildClass
 from .exceptions import exception_matches
 from .frames import Frame
+from .intrinsics import set_annotate
 from .iteration import Iteration
 from .natives import CLASS_INTRINSICS, NATIVE_FUNCTIONS, Natives
 from .operators import Operators
@@ -137,7 +138,7 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
         elif flag == 4:
             function.__annotations__ = _annotations(value)
         elif flag == 16:
-            function.__annotate__ = value  # type: ignore[attr-defined, unused-ignore]
+            return set_annotate()(value, function)
         else:
             made = FunctionType(
                 function.__code__, function.__globals__, function.__name__, function.__defaults__, value
