@@ -32,7 +32,7 @@ def intrinsic_2(number: int) -> Any:
 
 @lru_cache(None)
 def set_annotate() -> Any:
-    """`set_annotate()(annotate, function)`: the function, whose annotations `annotate` computes when they are asked for.
+    """`set_annotate()(annotate, function)`: the function, whose annotations `annotate` computes when asked for them.
 
     Unlike `function.__annotate__ = annotate`, it gives `annotate` its qualified name.
     """

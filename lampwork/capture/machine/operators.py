@@ -325,7 +325,8 @@ class Operators(Part):
         """A `{value!conversion:spec}` of a template string, whose source is `text`; conversion 0 is none."""
         from string.templatelib import Interpolation  # type: ignore[import-not-found, unused-ignore]
 
-        return Interpolation(value, text, (None, "s", "r", "a")[conversion], spec)
+        args = (value, text, (None, "s", "r", "a")[conversion], spec)
+        return self.call_native(Interpolation, args, {})
 
     def build_template(self, strings: tuple[str, ...], interpolations: tuple[Any, ...]) -> Any:
         """A template string of the interpolations and of the strings around them."""
@@ -334,7 +335,7 @@ class Operators(Part):
         parts = [strings[0]]
         for interpolation, string in zip(interpolations, strings[1:]):
             parts += (interpolation, string)
-        return Template(*parts)
+        return self.call_native(Template, tuple(parts), {})
 
 
 def checked_length(result: Any) -> int:

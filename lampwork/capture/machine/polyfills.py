@@ -10,7 +10,11 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from ..bytecode.decode import decode
+from ..bytecode.decode import VERSION, decode
+
+_NUMBERS = (int, bool, float, complex)
+# Sums of these are corrected from 3.12 and from 3.14 on.
+_CORRECTED = () if VERSION < (3, 12) else (float,) if VERSION < (3, 14) else (float, complex)
 
 
 def any(iterable, /):  # type: ignore[no-untyped-def]
@@ -31,9 +35,18 @@ def sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
     if isinstance(start, (str, bytes, bytearray)):
         return builtins.sum((), start)  # which refuses it
     total = start
+    numbers: Any = None  # what the native adds with a correction for what rounding loses
     for value in iterable:
+        if numbers is not None:
+            if type(value) in _NUMBERS:
+                numbers.append(value)
+                continue
+            total, numbers = builtins.sum(numbers, total), None
+        elif type(value) in _CORRECTED and type(total) in _NUMBERS:
+            numbers = [value]
+            continue
         total = total + value
-    return total
+    return total if numbers is None else builtins.sum(numbers, total)
 
 
 def list(iterable, /):  # type: ignore[no-untyped-def]
