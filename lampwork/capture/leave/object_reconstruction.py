@@ -97,8 +97,7 @@ class ObjectTemplates:
             try:
                 function, args, *state = value.__reduce__()
             except TypeError:
-                kind = type(value)
-                raise Break("result", f"an iterator of {kind.__module__}.{kind.__qualname__} leaves the region") from None
+                raise Break("result", f"an itertools.{type(value).__qualname__} leaves the region") from None
         self._keep.append(args)
         made = NewCall(self.loader.guards.reference(function), self.items(args))
         if not state or state[0] is None:

@@ -249,13 +249,9 @@ class Iteration(Part):
         target.append(value)
 
     def set_add(self, target: set[Any], value: Any) -> None:
-        try:
-            set.add(target, value)
-        except TypeError:
-            if is_a(target, set):
-                raise
-            # Only where a program rebinds `__conditional_annotations__`.
-            raise TypeError(f"'{type(target).__name__}' object is not a set") from None
+        if type(target) is not set and not is_a(target, set):  # a program has rebound `__conditional_annotations__`
+            raise TypeError(f"'{type(target).__name__}' object is not a set")
+        set.add(target, value)
 
     def map_add(self, target: dict[Any, Any], key: Any, value: Any) -> None:
         target[key] = value

@@ -47,6 +47,8 @@ COMPARISON_METHODS = {
 }  # fmt: skip
 # These implement + and * as sequences only, which CPython tries after both operands' numeric methods.
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
+# Whether the second class is derived from the first, never asking what is registered with it.
+_derives = type.__subclasscheck__
 
 
 class Operators(Part):
@@ -93,7 +95,7 @@ class Operators(Part):
         )
         right_first = sequence or (
             second is not UNBOUND
-            and issubclass(right_type, left_type)
+            and _derives(left_type, right_type)
             and self.class_lookup(left_type, reflected) != (True, second)
         )
         if right_first and second is not UNBOUND:
@@ -165,7 +167,7 @@ class Operators(Part):
         ):
             return op(left, right)
         checked = False
-        if left_type is not right_type and issubclass(right_type, left_type):
+        if left_type is not right_type and _derives(left_type, right_type):
             checked = True
             result = self.try_compare(reflected, right, left)
             if result is not NotImplemented:

@@ -14,7 +14,7 @@ from ..bytecode.decode import VERSION, decode
 
 _NUMBERS = (int, bool, float, complex)
 # Sums of these are corrected from 3.12 and from 3.14 on.
-_CORRECTED = () if VERSION < (3, 12) else (float,) if VERSION < (3, 14) else (float, complex)
+_CORRECTED: Any = () if VERSION < (3, 12) else (float,) if VERSION < (3, 14) else (float, complex)
 
 
 def any(iterable, /):  # type: ignore[no-untyped-def]
@@ -35,16 +35,19 @@ def sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
     if isinstance(start, (str, bytes, bytearray)):
         return builtins.sum((), start)  # which refuses it
     total = start
+    plain = type(start) in _CORRECTED or (type(start) is int and _CORRECTED)  # so far, all are numbers
     numbers: Any = None  # what the native adds with a correction for what rounding loses
     for value in iterable:
         if numbers is not None:
             if type(value) in _NUMBERS:
                 numbers.append(value)
                 continue
-            total, numbers = builtins.sum(numbers, total), None
-        elif type(value) in _CORRECTED and type(total) in _NUMBERS:
+            total, numbers, plain = builtins.sum(numbers, total), None, False
+        elif plain and type(value) in _CORRECTED:
             numbers = [value]
             continue
+        elif plain:
+            plain = type(value) is int or type(value) is bool
         total = total + value
     return total if numbers is None else builtins.sum(numbers, total)
 
