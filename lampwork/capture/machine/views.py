@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..bytecode.decode import VERSION
 from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import UNBOUND
 
 if TYPE_CHECKING:
     from .core import Machine
@@ -60,6 +61,17 @@ class FrameView:
             if not frame.code.hidden:
                 below = frame
         return None
+
+    def clear(self) -> None:
+        frame, generator = self._frame, self._frame.generator or self._generator
+        if frame in self._machine.frames:
+            raise RuntimeError("cannot clear an executing frame")
+        if generator is not None and generator.frame is frame:
+            if generator.started and VERSION >= (3, 13):
+                raise RuntimeError("cannot clear a suspended frame")
+            generator.close()
+        frame.locals = [UNBOUND] * len(frame.locals)
+        frame.stack.clear()
 
     if VERSION >= (3, 14):
 
