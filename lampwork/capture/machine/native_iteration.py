@@ -6,11 +6,12 @@ import collections
 import functools
 from typing import Any
 
+from ..bytecode.decode import VERSION
 from .generators import MachineGenerator, resume_request
 from .iteration import ReversedIterator, is_own_iterator
 from .natives import CLASS_INTRINSICS, INTRINSICS, answers, callback
 from .operators import BUILTIN
-from .polyfills import POLYFILLS
+from .polyfills import POLYFILLS, corrected_sum
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND, Enter
 
@@ -71,6 +72,8 @@ def _consumer(native: Any, positions: Any = (0,)) -> None:
     """A native that iterates the arguments at these positions ("all": every one)."""
 
     polyfill, subject = POLYFILLS.get(native, (None, 0))
+    if native is sum and VERSION >= (3, 12):
+        polyfill = corrected_sum
 
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
         if polyfill is not None and len(args) > subject and type(args[subject]) is MachineGenerator:

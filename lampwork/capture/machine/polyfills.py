@@ -13,8 +13,8 @@ from typing import Any
 from ..bytecode.decode import VERSION, decode
 
 _NUMBERS = (int, bool, float, complex)
-# Sums of these are corrected from 3.12 and from 3.14 on.
-_CORRECTED: Any = () if VERSION < (3, 12) else (float,) if VERSION < (3, 14) else (float, complex)
+# Of these, sums are corrected.
+_CORRECTED: Any = (float,) if VERSION < (3, 14) else (float, complex)
 
 
 def any(iterable, /):  # type: ignore[no-untyped-def]
@@ -35,7 +35,17 @@ def sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
     if isinstance(start, (str, bytes, bytearray)):
         return builtins.sum((), start)  # which refuses it
     total = start
-    plain = type(start) in _CORRECTED or (type(start) is int and _CORRECTED)  # so far, all are numbers
+    for value in iterable:
+        total = total + value
+    return total
+
+
+def corrected_sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
+    """`sum` from 3.12 on, which corrects what the rounding of floats loses. Of real numbers: stand-ins have none."""
+    if isinstance(start, (str, bytes, bytearray)):
+        return builtins.sum((), start)
+    total = start
+    plain = type(start) in _CORRECTED or type(start) is int  # so far, all are numbers
     numbers: Any = None  # what the native adds with a correction for what rounding loses
     for value in iterable:
         if numbers is not None:
@@ -105,5 +115,5 @@ def _mark(raw: Any) -> None:
             _mark(constant)  # comprehensions are functions of their own on 3.11
 
 
-for _function, _ in POLYFILLS.values():
+for _function in [*(each for each, _ in POLYFILLS.values()), corrected_sum]:
     _mark(_function.__code__)
