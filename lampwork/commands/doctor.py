@@ -20,7 +20,7 @@ from lampwork import _torch
 from lampwork.config import VARIABLES, environment
 
 TORCH_TESTED = ((2, 11), (2, 15))
-PYTHON_TESTED = ((3, 11), (3, 13))
+PYTHON_TESTED = ((3, 11), (3, 14))
 GPUS_TESTED = ((9, 0),)
 
 
@@ -78,7 +78,7 @@ def check_python() -> list[Finding]:
     found = f"{platform.python_implementation()} {platform.python_version()}"
     low, high = PYTHON_TESTED
     right = platform.python_implementation() == "CPython" and low <= sys.version_info[:2] <= high
-    remedy = "" if right else "use CPython 3.11, 3.12 or 3.13: bytecode differs in every other release"
+    remedy = "" if right else "use CPython 3.11, 3.12, 3.13 or 3.14: bytecode differs in every other release"
     return [Finding("Python", "ok" if right else "problem", found, remedy)]
 
 
