@@ -12,14 +12,13 @@ from torch.utils._pytree import tree_leaves
 
 from lampwork._torch.private import private
 
+#: How many dispatch modes are active; native.
+dispatch_stack_length = private("_C._len_torch_dispatch_stack")
+
 
 def is_recording() -> bool:
     """Whether a dispatch mode is active in this thread, such as a recording's."""
-    return torch._C._len_torch_dispatch_stack() > 0
-
-
-#: How many dispatch modes are active; native.
-dispatch_stack_length = private("_C._len_torch_dispatch_stack")
+    return dispatch_stack_length() > 0
 
 
 #: How many torch function modes are active, such as `with torch.device(...)`; native.
@@ -60,8 +59,8 @@ def active_modes() -> int:
     """How many torch function modes, dispatch modes and functorch transforms are active in this thread, and whether
     forward derivatives are taken or `torch.jit.trace` watches."""
     return (
-        torch._C._len_torch_function_stack()
-        + torch._C._len_torch_dispatch_stack()
+        function_modes_length()
+        + dispatch_stack_length()
         + (torch._C._functorch.peek_interpreter_stack() is not None)
         + (_forward_ad._current_level >= 0)
         + (torch._C._get_tracing_state() is not None)

@@ -8,13 +8,17 @@ from typing import Any
 
 import torch
 
-from lampwork._torch.private import private
+from lampwork._torch.private import is_missing, private
 
 #: The class of classes that pybind11 makes: their attributes are C++'s and never change.
 pybind_metaclass = type(private("_C._SDPBackend"))
 
 #: What `torch.inference_mode` enters: a class whose `__enter__` and `__exit__` are native.
 InferenceModeContext = private("_C._InferenceMode")
+ENTER_INFERENCE_MODE, EXIT_INFERENCE_MODE = (
+    () if is_missing(InferenceModeContext) else (vars(InferenceModeContext)[name].__func__,)
+    for name in ("__enter__", "__exit__")
+)
 
 #: Natives whose answer does not depend on anything a program can change, where this release has them.
 CONSTANT_ANSWERS: tuple[object, ...] = tuple(
