@@ -1,7 +1,7 @@
 # Short names for the commands of CONTRIBUTING.md. PYTHON may name another interpreter: make test PYTHON=.venv/bin/python
 PYTHON ?= python
 
-.PHONY: test test-isa test-slow test-ops test-gpu lint dist docs bench bench-gpu cpython kernels
+.PHONY: test test-isa compat test-slow test-ops test-gpu lint dist docs bench bench-gpu cpython kernels
 
 test:
 	$(PYTHON) -m pytest -n auto
@@ -14,6 +14,10 @@ test-isa:
 	ONEDNN_MAX_CPU_ISA=AVX512_CORE ATEN_CPU_CAPABILITY=avx512 LAMPWORK_MAX_ISA=avx512 \
 	  $(PYTHON) -m pytest -n auto $(ISA_TESTS) || status=1; \
 	exit $$status
+
+# In an environment made for a pair of versions: make compat TORCH=2.15.0 PYTHON=3.14 [TESTS="tests/unit -n 2"]
+compat:
+	python3 tests/compat/run.py --torch $(TORCH) --python $(PYTHON) $(TESTS)
 
 # What an ordinary run leaves out: every operator of the lowering samples, long fuzzing.
 test-slow:

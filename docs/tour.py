@@ -451,5 +451,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.version_info[:2] != (3, 11):
-        sys.exit("the tour reads the byte code of CPython 3.11 alone; Lampwork that of 3.11, 3.12 and 3.13")
+        sys.exit("the tour reads the byte code of CPython 3.11 alone; Lampwork that of 3.11 to 3.14")
     main()

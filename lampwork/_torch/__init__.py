@@ -2,7 +2,7 @@
 
 Each function says which private name it leans on and what would replace it. Callers write `_torch.overload(...)`: the
 files are how this folder is ordered, not something to import. What only a compile needs is loaded when it is first
-asked for (a warm start needs the six files of the first list).
+asked for (a warm start needs the files of the first list).
 """
 
 # ruff: noqa: F401 (this page is the list of names)
@@ -65,6 +65,7 @@ from lampwork._torch.peer import (
     is_peer_tracing,
     note_original,
 )
+from lampwork._torch.private import missing
 from lampwork._torch.stances import peer_frame, peer_raises_on_recompile, peer_stance
 from lampwork._torch.state import (
     CUDA_SWITCHES,
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
 
     from lampwork._torch.autograd import (
         FORWARD_DERIVATIVES,
+        FUNCTION_APPLY,
         REFUSE_SAVED_HOOKS,
         SET_SAVED_HOOKS,
         BackwardHookFunction,
@@ -118,6 +120,7 @@ if TYPE_CHECKING:
         gradients_of_transform,
         is_batched,
         is_executed,
+        is_function_apply,
         is_in_backward,
         keeps_graph,
         next_sequence_number,
@@ -171,6 +174,8 @@ if TYPE_CHECKING:
         BUILTIN_MODULES,
         CALL_PEER,
         CONSTANT_ANSWERS,
+        ENTER_INFERENCE_MODE,
+        EXIT_INFERENCE_MODE,
         OPERATOR_SPACES,
         OPERATOR_TYPES,
         PACKING,
@@ -264,6 +269,14 @@ _LATER = (
     "packed",
     "recurrent",
 )
+
+
+def missing_names() -> tuple[str, ...]:
+    """The private names of PyTorch that Lampwork reads when it is loaded and this release lacks, all of them looked
+    for. What needs them runs eagerly."""
+    for file in _LATER:
+        importlib.import_module(f"lampwork._torch.{file}")
+    return tuple(sorted(set(missing)))
 
 
 def __getattr__(name: str) -> Any:

@@ -10,28 +10,43 @@ import torch
 from torch.fx import Node
 
 from lampwork._torch.modes import kernels_only
+from lampwork._torch.private import is_missing, private
 
 #: What `torch.autograd.grad` and `backward` hand to the engine; and how gradients are taken inside `torch.func`.
-run_backward = torch.autograd.graph._engine_run_backward
-gradients_of_transform = torch._functorch.eager_transforms._autograd_grad
+run_backward = private("autograd.graph._engine_run_backward")
+gradients_of_transform = private("_functorch.eager_transforms._autograd_grad")
 
 #: The node on either side of a module with backward hooks, on which these hang.
-BackwardHookFunction = torch.nn.modules._functions.BackwardHookFunction
+BackwardHookFunction = private("nn.modules._functions.BackwardHookFunction")
 
 #: What nodes of functions written in Python are.
 FunctionNode = torch.autograd.function.BackwardCFunction
 
+#: `torch.autograd.Function.apply` in Python; None where it is native (from 2.14 on).
+FUNCTION_APPLY: Any = getattr(torch.autograd.Function.apply, "__func__", None)
+
 #: Whether forward derivatives are on; switching them.
-FORWARD_DERIVATIVES = (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled)
+FORWARD_DERIVATIVES = (private("_C._is_fwd_grad_enabled"), private("_C._set_fwd_grad_enabled"))
 
 #: Why hooks on saved tensors are forbidden; forbidding and allowing them.
-saved_hooks_refusal = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
-REFUSE_SAVED_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
+saved_hooks_refusal = private("_C._autograd._saved_tensors_hooks_get_disabled_error_message")
+REFUSE_SAVED_HOOKS = (
+    private("_C._autograd._saved_tensors_hooks_disable"),
+    private("_C._autograd._saved_tensors_hooks_enable"),
+)
 
 #: Setting hooks on what autograd saves in this thread, and taking the last ones away.
 SET_SAVED_HOOKS = (
-    torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks,
+    private("_C._autograd._push_saved_tensors_default_hooks"), private("_C._autograd._pop_saved_tensors_default_hooks"),
 )  # fmt: skip
+
+
+def is_function_apply(method: Any) -> bool:
+    """Whether a native method of a class is `apply` of a `torch.autograd.Function`, where that is native."""
+    owner = method.__self__
+    if FUNCTION_APPLY is not None or method.__name__ != "apply" or not issubclass(owner, torch.autograd.Function):
+        return False
+    return method == torch._C._FunctionBase.__dict__["apply"].__get__(None, owner)
 
 
 #: What autograd says where it refuses a write (torch/csrc/autograd: VariableTypeUtils.h, variable.cpp).
@@ -106,7 +121,8 @@ def is_in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-_BATCHED = tuple(torch._C._parse_dispatch_key(name) for name in ("Batched", "FuncTorchBatched"))
+_key_of = private("_C._parse_dispatch_key")
+_BATCHED = () if is_missing(_key_of) else tuple(map(_key_of, ("Batched", "FuncTorchBatched")))
 
 
 def sequence_number(node: Any) -> int:

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from lampwork._torch.private import is_missing, private
 
 _prepared_modules: set[str] = set()
 
@@ -75,7 +75,8 @@ def without_disabling(function: types.FunctionType) -> str:
     return ""
 
 
-_DISABLING_CODE = torch._disable_dynamo(lambda: None).__code__
+_disabling = private("_disable_dynamo")
+_DISABLING_CODE = None if is_missing(_disabling) else _disabling(lambda: None).__code__
 
 
 def allowed_in_graph(function: Callable) -> bool:

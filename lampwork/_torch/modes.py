@@ -10,22 +10,23 @@ import torch.autograd.forward_ad as _forward_ad
 from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from lampwork._torch.private import private
+
+#: How many dispatch modes are active; native.
+dispatch_stack_length = private("_C._len_torch_dispatch_stack")
+
 
 def is_recording() -> bool:
     """Whether a dispatch mode is active in this thread, such as a recording's."""
-    return torch._C._len_torch_dispatch_stack() > 0
-
-
-#: How many dispatch modes are active; native.
-dispatch_stack_length = torch._C._len_torch_dispatch_stack
+    return dispatch_stack_length() > 0
 
 
 #: How many torch function modes are active, such as `with torch.device(...)`; native.
-function_modes_length = torch._C._len_torch_function_stack
+function_modes_length = private("_C._len_torch_function_stack")
 
 #: Entering and leaving a torch function mode; native.
-push_function_mode = torch._C._push_on_torch_function_stack
-pop_function_mode = torch._C._pop_torch_function_stack
+push_function_mode = private("_C._push_on_torch_function_stack")
+pop_function_mode = private("_C._pop_torch_function_stack")
 
 
 class _ItemsAreIndexed(TorchFunctionMode):
@@ -58,8 +59,8 @@ def active_modes() -> int:
     """How many torch function modes, dispatch modes and functorch transforms are active in this thread, and whether
     forward derivatives are taken or `torch.jit.trace` watches."""
     return (
-        torch._C._len_torch_function_stack()
-        + torch._C._len_torch_dispatch_stack()
+        function_modes_length()
+        + dispatch_stack_length()
         + (torch._C._functorch.peek_interpreter_stack() is not None)
         + (_forward_ad._current_level >= 0)
         + (torch._C._get_tracing_state() is not None)
@@ -72,16 +73,16 @@ def are_stacks_profiled() -> bool:
 
 
 #: Context manager: operators skip `__torch_dispatch__` and run the device's own kernel.
-kernels_only = torch._C._DisableTorchDispatch
+kernels_only = private("_C._DisableTorchDispatch")
 
 #: The same to a reader who thinks of modes: none (a recording's included) sees what is called inside.
 without_modes = kernels_only
 
 #: Context manager of native code: operators called inside skip the `__torch_function__` of subclasses.
-without_torch_function = torch._C.DisableTorchFunctionSubclass
+without_torch_function = private("_C.DisableTorchFunctionSubclass")
 
 #: The `__torch_function__` of a subclass that wants none.
-no_torch_function = torch._C._disabled_torch_function_impl
+no_torch_function = private("_C._disabled_torch_function_impl")
 
 #: Dispatch keys above the kernels: what was recorded is already below autograd, view tracking and autocast.
 _ABOVE_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
@@ -110,7 +111,7 @@ def active_transforms() -> int:
 
 
 #: Context manager: tensors made inside are wrapped by no transform, whichever are active.
-without_transforms = torch._C._DisableFuncTorch
+without_transforms = private("_C._DisableFuncTorch")
 
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
@@ -137,9 +138,10 @@ def leave_transforms(depth: int, dual_levels: list[int]) -> None:
 
 #: Entering and leaving a level of forward derivatives, each under the names it has (PyTorch 2.11 has them in `torch._C`
 #: alone).
-_dual_levels = [module for module in (torch._C, torch._functorch.predispatch) if hasattr(module, "_enter_dual_level")]
+_predispatch = private("_functorch.predispatch")
+_dual_levels = [module for module in (torch._C, _predispatch) if hasattr(module, "_enter_dual_level")]
 ENTER_DUAL_LEVEL = tuple(module._enter_dual_level for module in _dual_levels)
 EXIT_DUAL_LEVEL = tuple(module._exit_dual_level for module in _dual_levels)
 
 #: Loads, once in a process, what `vmap` needs.
-load_decompositions = torch._functorch.predispatch.lazy_load_decompositions
+load_decompositions = private("_functorch.predispatch.lazy_load_decompositions")

@@ -8,11 +8,17 @@ from typing import Any
 
 import torch
 
+from lampwork._torch.private import is_missing, private
+
 #: The class of classes that pybind11 makes: their attributes are C++'s and never change.
-pybind_metaclass = type(torch._C._SDPBackend)
+pybind_metaclass = type(private("_C._SDPBackend"))
 
 #: What `torch.inference_mode` enters: a class whose `__enter__` and `__exit__` are native.
-InferenceModeContext = torch._C._InferenceMode
+InferenceModeContext = private("_C._InferenceMode")
+ENTER_INFERENCE_MODE, EXIT_INFERENCE_MODE = (
+    () if is_missing(InferenceModeContext) else (vars(InferenceModeContext)[name].__func__,)
+    for name in ("__enter__", "__exit__")
+)
 
 #: Natives whose answer does not depend on anything a program can change, where this release has them.
 CONSTANT_ANSWERS: tuple[object, ...] = tuple(
@@ -80,24 +86,24 @@ def is_nested_region(function: Callable) -> bool:
 
 
 #: What gives a tensor's text.
-tensor_text = torch._tensor_str._str
+tensor_text = private("_tensor_str._str")
 
 #: What `torch.compiler.is_compiling` and `torch.jit.is_scripting` are in PyTorch's own modules.
-is_compiling = torch._utils.is_compiling
-is_scripting = torch._jit_internal.is_scripting
+is_compiling = private("_utils.is_compiling")
+is_scripting = private("_jit_internal.is_scripting")
 
 #: Raises where the kernels find the one element of a tensor to be false, with the text given.
-assert_async = torch._assert_async
+assert_async = private("_assert_async")
 
 #: What `torch._check` and `torch._check_tensor_all`, with their kin, call.
-check_with = torch._check_with
-check_tensor_all_with = torch._check_tensor_all_with
+check_with = private("_check_with")
+check_tensor_all_with = private("_check_tensor_all_with")
 
 #: How optimizers sort their tensors for one call of a `_foreach` operator.
-group_tensors = torch._C._group_tensors_by_device_and_dtype
+group_tensors = private("_C._group_tensors_by_device_and_dtype")
 
 #: Operators on lists that take the number in a tensor of one element for their weight.
-list_lerps = frozenset({torch._foreach_lerp, torch._foreach_lerp_})
+list_lerps = frozenset({private("_foreach_lerp"), private("_foreach_lerp_")})
 
 #: Private modules whose Python functions take tensors and plain data only, and run as one unit on fakes.
 PRIVATE_TENSOR_MODULES = frozenset({
@@ -112,4 +118,4 @@ BUILTIN_MODULES = frozenset({
 })  # fmt: skip
 
 #: Padded batches of sequences made packed ones and back: they read lengths, and sizes of batches.
-PACKING = (torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence)
+PACKING = (private("_VF._pack_padded_sequence"), private("_VF._pad_packed_sequence"))

@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from lampwork._torch.modes import with_autograd, without_modes
+from lampwork._torch.private import private
 
 PACK = "pack_padded(Tensor x, Tensor lengths, bool batch_first) -> (Tensor, Tensor)"
 PAD = (
@@ -29,8 +30,8 @@ PAD_BACKWARD = (
     "pad_packed_backward(Tensor tangent, Tensor batch_sizes, bool batch_first, SymInt total_length, SymInt steps) "
     "-> Tensor"
 )
-_pack: Any = torch._VF._pack_padded_sequence
-_pad: Any = torch._VF._pad_packed_sequence
+_pack: Any = private("_VF._pack_padded_sequence")
+_pad: Any = private("_VF._pad_packed_sequence")
 
 
 def pack_padded(x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:

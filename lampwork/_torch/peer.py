@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from lampwork._torch.private import is_missing, private
+
 Function = TypeVar("Function")
 
-_evaluator = torch._C._dynamo.eval_frame
+_evaluator = private("_C._dynamo.eval_frame")
 
 #: False, and true to Dynamo while it traces a caller: what it finds behind it is what it inlines.
 is_peer_tracing = torch.compiler.is_dynamo_compiling
@@ -25,8 +27,11 @@ def hide_from_peer(function: Any) -> Any:
     """`function`; where it is called under `torch.compile`, Dynamo leaves its frame and all that it calls alone.
 
     For the functions by which this package is entered. The word is on the code object, so it holds for all functions
-    made of it (`set_code_exec_strategy`, which outlives `torch._dynamo.reset()`).
+    made of it (`set_code_exec_strategy`, which outlives `torch._dynamo.reset()`). Without Dynamo's evaluator there is
+    nothing to hide from.
     """
+    if is_missing(_evaluator):
+        return function
     skip = _evaluator._FrameAction.SKIP
     _evaluator.set_code_exec_strategy(function.__code__, _evaluator._FrameExecStrategy(skip, skip))
     return function

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lampwork._torch.modes import active_modes
+from lampwork._torch.private import private
 
 
 def autocast_state() -> tuple:
@@ -67,7 +68,7 @@ def deterministic_state() -> tuple[bool, bool, bool]:
 
 
 #: The kinds of fused attention by which `sdpa_kernel` names them: constants.
-AttentionBackend = torch._C._SDPBackend
+AttentionBackend = private("_C._SDPBackend")
 
 
 def attention_state() -> tuple[bool, ...]:
@@ -141,8 +142,8 @@ def _set_cudnn(state: tuple) -> None:
 get_precision: Any = getattr(torch._C, "_get_fp32_precision_getter", None)
 set_precision: Any = getattr(torch._C, "_set_fp32_precision_setter", None)
 #: The older switch for cuDNN, which sets two of those precisions.
-get_cudnn_tf32: Any = torch._C._get_cudnn_allow_tf32
-set_cudnn_tf32: Any = torch._C._set_cudnn_allow_tf32
+get_cudnn_tf32: Any = private("_C._get_cudnn_allow_tf32")
+set_cudnn_tf32: Any = private("_C._set_cudnn_allow_tf32")
 _PRECISIONS = (
     ("generic", "all"),
     *((library, operator) for library in ("cuda", "mkldnn") for operator in ("all", "matmul", "conv", "rnn")),
@@ -332,7 +333,7 @@ def _forget_warnings_shown(_: None) -> None:
 
 SET_STATE: dict[str, Callable[[Any], None]] = {
     "attention": _set_attention,
-    "grad_mode": torch._C._set_grad_enabled,
+    "grad_mode": private("_C._set_grad_enabled"),
     "autocast": _set_autocast,
     "autocast_nesting": _change_autocast_nesting,
     "default_dtype": torch.set_default_dtype,

@@ -16,10 +16,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from lampwork import _torch
 from lampwork.config import VARIABLES, environment
 
-TORCH_TESTED = ((2, 11), (2, 13))
-PYTHON_TESTED = ((3, 11), (3, 13))
+TORCH_TESTED = ((2, 11), (2, 15))
+PYTHON_TESTED = ((3, 11), (3, 14))
 GPUS_TESTED = ((9, 0),)
 
 
@@ -77,7 +78,7 @@ def check_python() -> list[Finding]:
     found = f"{platform.python_implementation()} {platform.python_version()}"
     low, high = PYTHON_TESTED
     right = platform.python_implementation() == "CPython" and low <= sys.version_info[:2] <= high
-    remedy = "" if right else "use CPython 3.11, 3.12 or 3.13: bytecode differs in every other release"
+    remedy = "" if right else "use CPython 3.11, 3.12, 3.13 or 3.14: bytecode differs in every other release"
     return [Finding("Python", "ok" if right else "problem", found, remedy)]
 
 
@@ -88,11 +89,14 @@ def check_torch() -> list[Finding]:
     low, high = TORCH_TESTED
     findings = []
     if release < low:
-        findings.append(Finding("PyTorch", "problem", torch.__version__, "install PyTorch 2.11 to 2.13"))
+        findings.append(Finding("PyTorch", "problem", torch.__version__, "install PyTorch 2.11 to 2.15"))
     elif release > high:
-        findings.append(Finding("PyTorch", "note", torch.__version__, "not tested with this release; 2.11 to 2.13 are"))
+        findings.append(Finding("PyTorch", "note", torch.__version__, "not tested with this release; 2.11 to 2.15 are"))
     else:
         findings.append(Finding("PyTorch", "ok", torch.__version__))
+    if missing := _torch.missing_names():
+        told = f"lacks {', '.join(missing)}"
+        findings.append(Finding("PyTorch", "note", told, "what needs them runs eagerly; another release may have them"))
     return findings
 
 

@@ -162,15 +162,15 @@ def remaining(iterator: Any) -> Sequence[object]:
         return Cycled(remaining(inner), saved)
     if kind is enumerate:
         _, (inner, count) = iterator.__reduce__()
-        if sys.getrefcount(inner) == 3:  # of `iterator`, `inner` and the call: nobody else takes from it
+        if sys.getrefcount(inner) == 2 + _OF_A_CALL:  # of `iterator` and `inner`: nobody else takes from it
             return SideBySide((range(count, count + _NEVER_ENDS), remaining(inner)))
     if kind is zip:
         _, parts, *strict = iterator.__reduce__()
-        if not strict and parts and all(sys.getrefcount(each) == 3 for each in parts):
+        if not strict and parts and all(sys.getrefcount(each) == 2 + _OF_A_CALL for each in parts):
             return SideBySide(tuple(map(remaining, parts)))
     if kind is map or kind is filter:
         _, (function, *parts) = iterator.__reduce__()
-        if all(sys.getrefcount(each) == 4 for each in parts):  # of `iterator`, `parts`, `each` and the call
+        if all(sys.getrefcount(each) == 3 + _OF_A_CALL for each in parts):  # of `iterator`, `parts` and `each`
             return SideBySide((Always(function), *map(remaining, parts)))
     raise LookupError(f"nothing is known of what is left of a {kind.__name__}")
 
@@ -253,14 +253,24 @@ def _parts_of_cycle(iterator: Any) -> tuple[Any, list[Any]]:
     from that iterator, too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, whose iterators still say it
-        _, (inner,), (saved, all_given) = iterator.__reduce__()
+        try:
+            _, (inner,), (saved, all_given) = iterator.__reduce__()
+        except TypeError as error:  # from Python 3.14 on
+            raise LookupError(str(error)) from None
     if all_given:
         return inner, saved
-    if sys.getrefcount(inner) != 3:
+    if sys.getrefcount(inner) != 2 + _OF_A_CALL:
         raise LookupError("the iterator of an itertools.cycle is shared")
     return inner, [*saved, *remaining(inner)]
 
 
+def _references_of_a_call() -> int:
+    """How many references to a local variable's value a call holds that is given it: none from Python 3.14 on."""
+    value = object()
+    return sys.getrefcount(value) - 1
+
+
+_OF_A_CALL = _references_of_a_call()
 _NEVER_ENDS = 1 << 40
 _OVER_SEQUENCES = frozenset({
     list_iterator, tuple_iterator, range_iterator, longrange_iterator,
@@ -280,19 +290,27 @@ def converted(value: object, conversion: int) -> Any:
     return (str, repr, ascii)[conversion - 1](value)
 
 
+def interpolated(value: object, text: str, conversion: int, spec: str) -> Any:
+    """One replacement field of a template string, whose source is `text`; `conversion` as above."""
+    from string.templatelib import Interpolation  # type: ignore[import-not-found, unused-ignore]
+
+    return Interpolation(value, text, (None, "s", "r", "a")[conversion], spec)
+
+
+def template_string(strings: tuple[str, ...], interpolations: tuple[Any, ...]) -> Any:
+    """The template string of these fields and of the strings around them."""
+    from string.templatelib import Template  # type: ignore[import-not-found, unused-ignore]
+
+    return Template(*[part for pair in zip(strings, (*interpolations, "")) for part in pair])
+
+
 def enter_with(manager: Any) -> tuple[object, object]:
     """(its bound `__exit__`, what `__enter__` returned): what a `with` statement begins by pushing."""
     cls = type(manager)
-    try:
-        enter = cls.__enter__
-    except AttributeError:
-        raise TypeError(f"'{cls.__name__}' object does not support the context manager protocol") from None
-    try:
-        leave = cls.__exit__
-    except AttributeError:
-        raise TypeError(
-            f"'{cls.__name__}' object does not support the context manager protocol (missed __exit__ method)"
-        ) from None
+    if not (hasattr(cls, "__enter__") and hasattr(cls, "__exit__")):
+        with manager:  # refuses it, in the words of this version of Python
+            raise AssertionError(f"a {cls.__name__} has methods that its class has not")
+    enter, leave = cls.__enter__, cls.__exit__
     bound = leave.__get__(manager, cls) if hasattr(leave, "__get__") else leave
     entered = (enter.__get__(manager, cls) if hasattr(enter, "__get__") else enter)()
     return bound, entered

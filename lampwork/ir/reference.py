@@ -170,6 +170,9 @@ def class_digest(cls: type) -> str:
                     _feed_content(digest.update, value)
             annotations = each.__dict__.get("__annotations__")  # a descriptor, in classes whose instances have some
             _feed(digest.update, tuple(map(str, annotations)) if type(annotations) is dict else ())
+            deferred = each.__dict__.get("__annotate_func__")  # from 3.14 on: code, with the names among its constants
+            if type(deferred) is FunctionType:
+                _feed(digest.update, tuple(name for name in deferred.__code__.co_consts if type(name) is str))
             if isinstance(each, abc.ABCMeta):
                 registered = (weak() for weak in _abc._get_dump(each)[0])
                 _feed(digest.update, frozenset(_qualname(other) for other in registered if other is not None))

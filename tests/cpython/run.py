@@ -205,7 +205,7 @@ def run_module(
 def find_pythons() -> list[str]:
     """One CPython of each supported version: on the path, or among pyenv's."""
     found = []
-    for version in ("3.11", "3.12", "3.13"):
+    for version in ("3.11", "3.12", "3.13", "3.14"):
         if sys.version.startswith(version + "."):
             found.append(sys.executable)
             continue
@@ -221,7 +221,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--all", action="store_true", help="all modules instead of the quick ones")
-    parser.add_argument("--python", action="append", help="an interpreter; default: 3.11, 3.12 and 3.13 where found")
+    parser.add_argument("--python", action="append", help="an interpreter; default: 3.11 to 3.14 where found")
     parser.add_argument("--update", action="store_true", help="rewrite expected.json with what failed")
     parser.add_argument("--verbose", action="store_true", help="show why known failures fail")
     parser.add_argument("--timeout", type=int, default=180, help="seconds for one module in one mode")

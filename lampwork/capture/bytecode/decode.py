@@ -1,4 +1,4 @@
-"""CPython 3.11, 3.12 and 3.13 bytecode, normalised to one set of instructions.
+"""CPython 3.11 to 3.14 bytecode, normalised to one set of instructions.
 
 `decode(code)` turns a code object into a `Code`: a flat list of `(operation, argument)` pairs whose
 jump targets are instruction indices, with the exception table resolved per instruction.  Everything that
@@ -7,7 +7,10 @@ differs between the versions is known in this file only; the machine sees one la
 What is normalised away: inline caches, `EXTENDED_ARG`, `NOP`, `RESUME`, `PRECALL`; fused loads and stores;
 `KW_NAMES` (names become a constant above the arguments and the call a `CALL_KW`, as on 3.13); `LOAD_METHOD`
 and method bits (one `LOAD_METHOD`); slices in brackets (`BUILD_SLICE` and an ordinary subscript);
-`RETURN_CONST`; numbered intrinsics; `END_FOR` (a `FOR_ITER` that is exhausted pops its iterator and jumps past it).
+`RETURN_CONST`, `LOAD_SMALL_INT` and `LOAD_COMMON_CONSTANT`; numbered intrinsics; `END_FOR` (a `FOR_ITER` that is
+exhausted pops its iterator and jumps past it); borrowed references; the null in place of the keywords of a
+`CALL_FUNCTION_EX` (its argument says whether there are any); the six instructions by which 3.14 enters a `with`
+(`BEFORE_WITH`, whose argument says that a null lies below the exit, as there).
 
 What is kept exactly: the depth of the stack at every instruction, because the exception table refers to it.
 
@@ -51,6 +54,8 @@ OPERATIONS: tuple[str, ...] = (
     "BUILD_TUPLE", "BUILD_LIST", "BUILD_SET", "BUILD_MAP", "BUILD_CONST_KEY_MAP", "BUILD_STRING", "BUILD_SLICE",
     "LIST_TO_TUPLE", "LIST_APPEND", "SET_ADD", "MAP_ADD", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE",
     "FORMAT_VALUE", "CONVERT_VALUE",
+    # template strings; BUILD_INTERPOLATION's argument is (conversion, has_spec)
+    "BUILD_INTERPOLATION", "BUILD_TEMPLATE",
     "UNPACK_SEQUENCE", "UNPACK_EX",
     # control: the argument is an instruction index
     "JUMP", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE",
@@ -84,11 +89,12 @@ COMPARISONS: dict[str, Any] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
-# The order of BINARY_OP's and COMPARE_OP's numbers is the same on 3.11, 3.12 and 3.13.
+# The order of BINARY_OP's and COMPARE_OP's numbers is the same on all versions. 3.14 adds the subscript at the end.
 _BINARY_ORDER = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
 _COMPARE_ORDER = ("<", "<=", "==", "!=", ">", ">=")
 _BINARY: list[tuple[int, Any]] = [(OP["BINARY_OP"], BINARY_FUNCTIONS[s]) for s in _BINARY_ORDER]
 _BINARY += [(OP["INPLACE_OP"], INPLACE_FUNCTIONS[s + "="]) for s in _BINARY_ORDER]
+_BINARY += [(OP["BINARY_SUBSCR"], None)]
 _COMPARE: list[Any] = [COMPARISONS[s] for s in _COMPARE_ORDER]
 _COMPARE_SHIFT = {(3, 11): 0, (3, 12): 4, (3, 13): 5}.get(VERSION, 5)
 
@@ -212,7 +218,8 @@ _SIMPLE: dict[str, tuple[str, int]] = {
             "POP_TOP PUSH_NULL LOAD_LOCALS UNARY_NOT BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR TO_BOOL GET_ITER "
             "LIST_TO_TUPLE RETURN_VALUE RETURN_GENERATOR GET_YIELD_FROM_ITER END_SEND CLEANUP_THROW PUSH_EXC_INFO "
             "POP_EXCEPT CHECK_EXC_MATCH CHECK_EG_MATCH PREP_RERAISE_STAR BEFORE_WITH WITH_EXCEPT_START IMPORT_STAR "
-            "LOAD_BUILD_CLASS SETUP_ANNOTATIONS PRINT_EXPR GET_LEN MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS"
+            "LOAD_BUILD_CLASS SETUP_ANNOTATIONS PRINT_EXPR GET_LEN MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS "
+            "BUILD_TEMPLATE"
         ).split()
     },
     **{
@@ -232,7 +239,7 @@ _SIMPLE: dict[str, tuple[str, int]] = {
             "DELETE_ATTR IMPORT_NAME IMPORT_FROM LOAD_METHOD"
         ).split()
     },
-    **{name: (name, _DROP) for name in "NOP RESUME PRECALL CACHE END_FOR EXTENDED_ARG".split()},
+    **{name: (name, _DROP) for name in "NOP RESUME PRECALL CACHE END_FOR EXTENDED_ARG NOT_TAKEN".split()},
     **{
         name: (name, _FORWARD)
         for name in (
@@ -246,7 +253,10 @@ _SIMPLE: dict[str, tuple[str, int]] = {
     "JUMP_BACKWARD": ("JUMP", _BACKWARD),
     "JUMP_BACKWARD_NO_INTERRUPT": ("JUMP", _BACKWARD),
     "LOAD_CONST": ("LOAD_CONST", _CONST),
+    "LOAD_SMALL_INT": ("LOAD_CONST", _RAW),
     "LOAD_FAST_CHECK": ("LOAD_FAST", _RAW),
+    "LOAD_FAST_BORROW": ("LOAD_FAST", _RAW),
+    "POP_ITER": ("POP_TOP", _PLAIN),
 }  # fmt: skip
 _CONSTANT_ARGUMENTS: dict[str, Instruction] = {
     "UNARY_POSITIVE": (OP["UNARY_OP"], operator.pos),
@@ -257,6 +267,7 @@ _CONSTANT_ARGUMENTS: dict[str, Instruction] = {
     "FORMAT_WITH_SPEC": (OP["FORMAT_VALUE"], (0, True)),
 }
 
+_COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 _INTRINSICS_1 = {
     1: ("PRINT_EXPR", None),
     2: ("IMPORT_STAR", None),
@@ -266,8 +277,11 @@ _INTRINSICS_1 = {
 }
 
 
-def _special(name: str, arg: int, raw: CodeType, next_name: str) -> list[Instruction]:
-    """The normalised instructions of a raw instruction whose form differs between versions."""
+def _special(name: str, arg: int, raw: CodeType, previous: int) -> list[Instruction]:
+    """The normalised instructions of a raw instruction whose form differs between versions.
+
+    `previous` is the number of the raw instruction before it.
+    """
     if name == "LOAD_GLOBAL":
         load = (OP["LOAD_GLOBAL"], raw.co_names[arg >> 1])
         return [(OP["PUSH_NULL"], None), load] if arg & 1 else [load]
@@ -280,7 +294,7 @@ def _special(name: str, arg: int, raw: CodeType, next_name: str) -> list[Instruc
     if name == "COMPARE_OP":
         compare = (OP["COMPARE_OP"], _COMPARE[arg >> _COMPARE_SHIFT])
         return [compare, (OP["TO_BOOL"], None)] if VERSION >= (3, 13) and arg & 16 else [compare]
-    if name == "LOAD_FAST_LOAD_FAST":
+    if name == "LOAD_FAST_LOAD_FAST" or name == "LOAD_FAST_BORROW_LOAD_FAST_BORROW":
         return [(OP["LOAD_FAST"], arg >> 4), (OP["LOAD_FAST"], arg & 15)]
     if name == "STORE_FAST_LOAD_FAST":
         return [(OP["STORE_FAST"], arg >> 4), (OP["LOAD_FAST"], arg & 15)]
@@ -288,6 +302,8 @@ def _special(name: str, arg: int, raw: CodeType, next_name: str) -> list[Instruc
         return [(OP["STORE_FAST"], arg >> 4), (OP["STORE_FAST"], arg & 15)]
     if name == "RETURN_CONST":
         return [(OP["LOAD_CONST"], raw.co_consts[arg]), (OP["RETURN_VALUE"], None)]
+    if name == "LOAD_COMMON_CONSTANT" and arg < len(_COMMON_CONSTANTS):
+        return [(OP["LOAD_CONST"], _COMMON_CONSTANTS[arg])]
     if name == "YIELD_VALUE":
         return [(OP["YIELD_VALUE"], False)]  # _decode_instructions notices `yield from`
     if name == "LOAD_SUPER_ATTR":
@@ -299,7 +315,9 @@ def _special(name: str, arg: int, raw: CodeType, next_name: str) -> list[Instruc
     if name == "FORMAT_VALUE":
         return [(OP["FORMAT_VALUE"], (arg & 3, bool(arg & 4)))]
     if name == "CALL_FUNCTION_EX":
-        return [(OP["CALL_FUNCTION_EX"], bool(arg & 1))]
+        return [(OP["CALL_FUNCTION_EX"], previous != _PUSH_NULL if _NULL_KEYWORDS else bool(arg & 1))]
+    if name == "BUILD_INTERPOLATION":
+        return [(OP["BUILD_INTERPOLATION"], (arg >> 2, bool(arg & 1)))]
     if name == "UNPACK_EX":
         return [(OP["UNPACK_EX"], (arg & 0xFF, arg >> 8))]
     if name == "LOAD_CLASSDEREF":
@@ -334,9 +352,27 @@ _CALL = dis.opmap["CALL"]
 _END_FOR = dis.opmap.get("END_FOR", -1)
 _END_SEND = dis.opmap.get("END_SEND", -1)
 _POP_TOP = dis.opmap["POP_TOP"]
+# What takes the iterator of a loop off the stack after END_FOR; up to 3.12 FOR_ITER does.
+_AFTER_END_FOR = dis.opmap.get("POP_ITER", _POP_TOP if VERSION >= (3, 13) else -1)
+# From 3.14 on CALL_FUNCTION_EX always takes keywords, which may be null.
+_NULL_KEYWORDS = VERSION >= (3, 14)
+_PUSH_NULL = dis.opmap["PUSH_NULL"]
+_CALL_FUNCTION_EX = dis.opmap["CALL_FUNCTION_EX"]
+_COPY = dis.opmap["COPY"]
 _SEND = OP["SEND"]
 _FOR_ITER = OP["FOR_ITER"]
 _YIELD = OP["YIELD_VALUE"]
+
+
+def _raw_enter() -> bytes:
+    """The instructions by which 3.14 enters a `with`, none on other versions."""
+    if "LOAD_SPECIAL" not in dis.opmap:
+        return b""
+    steps = (("COPY", 1), ("LOAD_SPECIAL", 1), ("SWAP", 2), ("SWAP", 3), ("LOAD_SPECIAL", 0), ("CALL", 0))
+    return bytes(byte for name, argument in steps for byte in (dis.opmap[name], argument))
+
+
+_RAW_ENTER = _raw_enter()
 
 
 def _decode_instructions(raw: CodeType) -> tuple[list[Instruction], list[int], dict[int, int]]:
@@ -362,6 +398,15 @@ def _decode_instructions(raw: CodeType) -> tuple[list[Instruction], list[int], d
             extended = arg << 8
             continue
         extended = 0
+        if number == _COPY and _RAW_ENTER and data.startswith(_RAW_ENTER, offset):
+            for within in range(offset, offset + len(_RAW_ENTER), 2):
+                index_of[within] = len(out)
+            offset += len(_RAW_ENTER) - 2
+            out.append((OP["BEFORE_WITH"], True))
+            offsets.append(offset)
+            continue
+        if number == _PUSH_NULL and _NULL_KEYWORDS and data[offset + 2] == _CALL_FUNCTION_EX:
+            continue
         entry = _TABLE[number]
         if entry is not None:
             operation, kind = entry
@@ -386,9 +431,9 @@ def _decode_instructions(raw: CodeType) -> tuple[list[Instruction], list[int], d
                     after += 2
                 target = after + 2 * arg if kind == _FORWARD else after - 2 * arg
                 if operation == _FOR_ITER and target < size and data[target] == _END_FOR:
-                    # Exhaustion skips END_FOR and, on 3.13, the POP_TOP after it.
+                    # Exhaustion skips END_FOR and, from 3.13 on, what pops the iterator after it.
                     target += 2
-                    if VERSION >= (3, 13) and data[target] == _POP_TOP:
+                    if data[target] == _AFTER_END_FOR:
                         target += 2
                 elif operation == _SEND and data[target] == _END_SEND:
                     target += 2
@@ -403,7 +448,7 @@ def _decode_instructions(raw: CodeType) -> tuple[list[Instruction], list[int], d
         elif number == _KW_NAMES:
             keyword_names = constants[arg]
         else:
-            for instruction in _special(dis.opname[number], arg, raw, ""):
+            for instruction in _special(dis.opname[number], arg, raw, data[offset - 2]):
                 if instruction[0] == _YIELD and out and out[-1][0] == _SEND:
                     instruction = (_YIELD, True)
                 out.append(instruction)

@@ -93,8 +93,11 @@ class ObjectTemplates:
     def _iterator(self, value: Any) -> NewCall:
         """An iterator that goes on where `value` stands."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of itertools' pickling; removed in 3.14 only
-            function, args, *state = value.__reduce__()
+            warnings.simplefilter("ignore", DeprecationWarning)  # of itertools' pickling, which 3.14 has no more
+            try:
+                function, args, *state = value.__reduce__()
+            except TypeError:
+                raise Break("result", f"an itertools.{type(value).__qualname__} leaves the region") from None
         self._keep.append(args)
         made = NewCall(self.loader.guards.reference(function), self.items(args))
         if not state or state[0] is None:

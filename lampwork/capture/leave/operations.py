@@ -235,12 +235,24 @@ def _convert_value(frame: Frame, argument: int) -> Operation:
     return Operation(native.converted, (frame.stack[-1], argument), 1)
 
 
+@_operation("BUILD_INTERPOLATION")
+def _build_interpolation(frame: Frame, argument: tuple[int, bool]) -> Operation:
+    conversion, has_spec = argument
+    value, text, spec = frame.stack[-3:] if has_spec else (*frame.stack[-2:], "")
+    return Operation(native.interpolated, (value, text, conversion, spec), 2 + has_spec)
+
+
+@_operation("BUILD_TEMPLATE")
+def _build_template(frame: Frame, argument: Any) -> Operation:
+    return Operation(native.template_string, tuple(frame.stack[-2:]), 2)
+
+
 # Contexts, imports --------------------------------------------------------------------------------------------------
 
 
 @_operation("BEFORE_WITH")
 def _before_with(frame: Frame, argument: Any) -> Operation:
-    return Operation(native.enter_with, (frame.stack[-1],), 1, "spread")
+    return Operation(native.enter_with, (frame.stack[-1],), 1, "spread", keeps=(NULL,) if argument else ())
 
 
 @_operation("WITH_EXCEPT_START")
@@ -298,7 +310,7 @@ def _counts(name: str, argument: Any) -> int:
         return argument + 4
     if name in ("LOAD_GLOBAL", "LOAD_DEREF", "DELETE_DEREF", "DELETE_GLOBAL", "RETURN_GENERATOR"):
         return 0
-    if name in ("STORE_SUBSCR", "LOAD_SUPER_ATTR", "MATCH_CLASS"):
+    if name in ("STORE_SUBSCR", "LOAD_SUPER_ATTR", "MATCH_CLASS", "BUILD_INTERPOLATION"):
         return 3
     if name == "MAKE_FUNCTION":
         return 1 + bin(argument or 0).count("1")

@@ -1,4 +1,4 @@
-"""An interpreter of CPython 3.11-3.13 bytecode on ordinary Python values; depends on the standard library alone.
+"""An interpreter of CPython 3.11-3.14 bytecode on ordinary Python values; depends on the standard library alone.
 
     machine = Machine(World())
     machine.call(function, args, kwargs)

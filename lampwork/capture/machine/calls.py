@@ -16,6 +16,8 @@ _METHOD_DESCRIPTOR = types.MethodDescriptorType
 _WRAPPER_DESCRIPTOR = types.WrapperDescriptorType
 _METHOD_WRAPPER = types.MethodWrapperType
 _type_call = type.__call__
+# From 3.14 on: stands in the arguments of a `functools.partial` for one that a call gives.
+_PLACEHOLDER = getattr(functools, "Placeholder", None)
 
 
 class Calls(Part):
@@ -68,7 +70,10 @@ class Calls(Part):
                 kwargs = {**function.keywords, **kwargs}
             else:
                 kwargs = dict(function.keywords)
-            return self.call(function.func, (*function.args, *args), kwargs)
+            filled = (*function.args, *args) if _PLACEHOLDER is None else _fill(function.args, args)
+            if filled is None:
+                return self.call_native(function, args, kwargs)  # refuses them
+            return self.call(function.func, filled, kwargs)
         if is_a(function, type):
             found, method = self.class_lookup(kind, "__call__")
             if method is _type_call:
@@ -89,7 +94,8 @@ class Calls(Part):
 
     def call_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls what is implemented in C.  Worlds override this to decide what may run natively."""
-        return function(*args, **kwargs)
+        # Some natives tell an empty dictionary of keywords from none.
+        return function(*args, **kwargs) if kwargs else function(*args)
 
     def call_builtin(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A built-in function, or a built-in method bound to its object."""
@@ -169,6 +175,17 @@ class Calls(Part):
                 f"{function_text(function)} argument after * must be an iterable, not {type(values).__name__}"
             )
         return tuple(self.collect(values))
+
+
+def _fill(kept: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The positional arguments of a call of a `functools.partial`; None: `given` are too few for its placeholders."""
+    places = [index for index, value in enumerate(kept) if value is _PLACEHOLDER]
+    if len(places) > len(given):
+        return None
+    filled = list(kept)
+    for index, value in zip(places, given):
+        filled[index] = value
+    return (*filled, *given[len(places) :])
 
 
 def function_text(function: Any) -> str:

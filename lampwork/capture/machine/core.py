@@ -109,8 +109,8 @@ class Machine(Handlers):
                 depth -= 1
         return None
 
-    def frame_view(self, frame: Frame) -> FrameView:
-        return FrameView(self, frame)
+    def frame_view(self, frame: Frame, generator: MachineGenerator | None = None) -> FrameView:
+        return FrameView(self, frame, generator)
 
     @staticmethod
     def builtins_of(globals: dict[str, Any]) -> dict[str, Any]:

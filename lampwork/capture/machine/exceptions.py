@@ -101,9 +101,7 @@ def match_group(world: Any, error: BaseException, pattern: Any) -> tuple[Any, An
     if exception_matches(error, pattern):
         if is_a(error, BaseExceptionGroup):
             return error, None
-        wrapped = BaseExceptionGroup("", (error,))
-        wrapped.__traceback__ = error.__traceback__
-        return wrapped, None
+        return BaseExceptionGroup("", (error,)), None
     if is_a(error, BaseExceptionGroup):
         pair = world.machine.call(world.attribute(error, "split"), (pattern,))
         if not is_a(pair, tuple):
@@ -112,6 +110,20 @@ def match_group(world: Any, error: BaseException, pattern: Any) -> tuple[Any, An
             raise TypeError(f"{type(error).__name__}.split must return a 2-tuple, got tuple of size {len(pair)}")
         return pair[0], pair[1]
     return None, error
+
+
+def _wrapped_where_it_is_caught() -> bool:
+    found = False
+    try:
+        raise ValueError
+    except* ValueError as group:
+        found = group.__traceback__ is not None
+    return found
+
+
+#: Whether the group that `except*` puts around a single exception has a traceback, of where it is caught: in later
+#: releases of 3.12 and 3.13, and from 3.14 on.
+WRAPPED_WHERE_CAUGHT = _wrapped_where_it_is_caught()
 
 
 def _same_metadata(first: Any, second: Any) -> bool:

@@ -6,11 +6,12 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ..bytecode.decode import OP
-from .exceptions import match_group, prepare_reraise_star, raise_value, stop_iteration_error
+from .exceptions import WRAPPED_WHERE_CAUGHT, match_group, prepare_reraise_star, raise_value, stop_iteration_error
 from .frames import Frame
 from .generators import MachineGenerator
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import NULL, UNBOUND, Enter
+from .tracebacks import prepend
+from .values import NULL, UNBOUND, Enter, is_a
 
 _FOR_ITER, _SEND = OP["FOR_ITER"], OP["SEND"]
 
@@ -272,8 +273,10 @@ class Flow:
 
     def CHECK_EG_MATCH(self, frame: Frame, argument: Any) -> Any:
         stack = frame.stack
-        pattern = stack.pop()
-        match, rest = match_group(self.world, stack.pop(), pattern)
+        pattern, error = stack.pop(), stack.pop()
+        match, rest = match_group(self.world, error, pattern)
+        if WRAPPED_WHERE_CAUGHT and match is not None and not is_a(error, BaseExceptionGroup):
+            match.__traceback__ = prepend(None, frame)
         stack.append(rest)
         stack.append(match)
         if match is not None:
@@ -290,6 +293,8 @@ class Flow:
 
     def BEFORE_WITH(self, frame: Frame, argument: Any) -> Any:
         enter, leave = self.world.enter_with(frame.stack.pop())
+        if argument:
+            frame.stack.append(NULL)
         frame.stack.append(leave)
         return self.deliver(frame, self.world.call(enter, (), {}))
 

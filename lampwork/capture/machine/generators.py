@@ -84,7 +84,10 @@ class MachineGenerator:
             raise StopIteration
         if error is not None and self.handled.value is not None:
             chain_context(error, self.handled.value)
-        value = machine.run(base, error)
+        try:
+            value = machine.run(base, error)
+        finally:
+            del error  # whose traceback holds this frame
         if self.frame is None:
             raise StopIteration() if value is None else StopIteration(value)
         return value
@@ -137,7 +140,10 @@ class MachineGenerator:
                 error.__traceback__, real_frame(frame), frame.code.offsets[0], frame.code.raw.co_firstlineno
             )
             raise error.with_traceback(traceback)
-        return self.resume(None, error)
+        try:
+            return self.resume(None, error)
+        finally:
+            del error, frame  # the traceback of what is raised holds this frame
 
     def close(self) -> Any:
         if self.frame is None:
@@ -166,7 +172,7 @@ class MachineGenerator:
 
     @property
     def gi_frame(self) -> Any:
-        return None if self.frame is None else self.machine.frame_view(self.frame)
+        return None if self.frame is None else self.machine.frame_view(self.frame, self)
 
     @property
     def gi_running(self) -> bool:

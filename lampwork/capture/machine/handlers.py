@@ -313,6 +313,17 @@ class Handlers(Flow):
     def CONVERT_VALUE(self, frame: Frame, argument: Any) -> Any:
         frame.stack.append(self.world.convert_value(frame.stack.pop(), argument))
 
+    def BUILD_INTERPOLATION(self, frame: Frame, argument: Any) -> Any:
+        conversion, has_spec = argument
+        stack = frame.stack
+        spec = stack.pop() if has_spec else ""
+        text = stack.pop()
+        stack.append(self.world.build_interpolation(stack.pop(), text, conversion, spec))
+
+    def BUILD_TEMPLATE(self, frame: Frame, argument: Any) -> Any:
+        interpolations = frame.stack.pop()
+        frame.stack.append(self.world.build_template(frame.stack.pop(), interpolations))
+
     def UNPACK_SEQUENCE(self, frame: Frame, argument: Any) -> Any:
         values = self.world.unpack_sequence(frame.stack.pop(), argument)
         frame.stack.extend(values[::-1])

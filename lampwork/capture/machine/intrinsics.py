@@ -1,4 +1,4 @@
-"""CPython's numbered intrinsics (type variables, type aliases) for which Python has no spelling.
+"""Instructions for which Python has no spelling: numbered intrinsics (type variables, type aliases), annotations.
 
 A function of one or two arguments is assembled around the instruction, so CPython itself executes it.
 """
@@ -28,3 +28,12 @@ def intrinsic_1(number: int) -> Any:
 @lru_cache(None)
 def intrinsic_2(number: int) -> Any:
     return _assemble(2, "CALL_INTRINSIC_2", number)
+
+
+@lru_cache(None)
+def set_annotate() -> Any:
+    """`set_annotate()(annotate, function)`: the function, whose annotations `annotate` computes when asked for them.
+
+    Unlike `function.__annotate__ = annotate`, it gives `annotate` its qualified name.
+    """
+    return _assemble(2, "SET_FUNCTION_ATTRIBUTE", 16)

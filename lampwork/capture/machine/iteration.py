@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..bytecode.decode import VERSION
 from .attributes import NATIVE_KINDS
 from .calls import function_text
 from .generators import MachineGenerator
@@ -193,7 +194,8 @@ class Iteration(Part):
             values.append(item)
         found, _ = self.iter_next(iterator)
         if found:
-            raise ValueError(f"too many values to unpack (expected {count})")
+            given = f", got {len(value)}" if VERSION >= (3, 14) and type(value) in (list, tuple, dict) else ""
+            raise ValueError(f"too many values to unpack (expected {count}{given})")
         return values
 
     def unpack_ex(self, value: Any, before: int, after: int) -> list[Any]:
@@ -247,7 +249,9 @@ class Iteration(Part):
         target.append(value)
 
     def set_add(self, target: set[Any], value: Any) -> None:
-        target.add(value)
+        if type(target) is not set and not is_a(target, set):  # a program has rebound `__conditional_annotations__`
+            raise TypeError(f"'{type(target).__name__}' object is not a set")
+        set.add(target, value)
 
     def map_add(self, target: dict[Any, Any], key: Any, value: Any) -> None:
         target[key] = value

@@ -6,11 +6,12 @@ import collections
 import functools
 from typing import Any
 
+from ..bytecode.decode import VERSION
 from .generators import MachineGenerator, resume_request
 from .iteration import ReversedIterator, is_own_iterator
 from .natives import CLASS_INTRINSICS, INTRINSICS, answers, callback
 from .operators import BUILTIN
-from .polyfills import POLYFILLS
+from .polyfills import POLYFILLS, corrected_sum
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND, Enter
 
@@ -71,6 +72,8 @@ def _consumer(native: Any, positions: Any = (0,)) -> None:
     """A native that iterates the arguments at these positions ("all": every one)."""
 
     polyfill, subject = POLYFILLS.get(native, (None, 0))
+    if native is sum and VERSION >= (3, 12):
+        polyfill = corrected_sum
 
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
         if polyfill is not None and len(args) > subject and type(args[subject]) is MachineGenerator:
@@ -98,9 +101,12 @@ for _native in (set.update, set.union, set.intersection, set.difference, set.dif
     _consumer(_native, (1, 2, 3, 4))
 
 
+_STRICT = frozenset(("strict",))  # of `map`, from 3.14 on
+
+
 def _calls_first(native: Any) -> None:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) >= 2 and not kwargs:
+        if len(args) >= 2 and kwargs.keys() <= _STRICT:
             args = (callback(world, args[0]), *(world.native_iterable(value) for value in args[1:]))
         return world.call_native(native, args, kwargs)
 
@@ -112,10 +118,10 @@ _calls_first(filter)
 
 
 @answers(functools.reduce)
-def _reduce(world: Any, *args: Any) -> Any:
+def _reduce(world: Any, *args: Any, **kwargs: Any) -> Any:
     if 2 <= len(args) <= 3:
         args = (callback(world, args[0]), world.native_iterable(args[1]), *args[2:])
-    return world.call_native(functools.reduce, args, {})
+    return world.call_native(functools.reduce, args, kwargs)
 
 
 def _keyed(native: Any, consumes: bool) -> None:

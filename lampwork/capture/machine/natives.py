@@ -322,8 +322,10 @@ def _derives(world: Any, native: Any, subject: Any, cls: Any) -> bool:
     if type(find_in_class(kind, "__class__")) in NATIVE_KINDS:
         return isinstance(subject, cls)
     told = world.attribute_or(subject, "__class__", kind)
+    if not is_a(told, type) or not is_a(cls, type):
+        return isinstance(subject, cls)  # by a `__bases__` of their own
     world.note_bases(told, cls)
-    return issubclass(kind, cls) or (is_a(told, type) and issubclass(told, cls))
+    return issubclass(kind, cls) or issubclass(told, cls)
 
 
 @answers(callable)

@@ -47,6 +47,8 @@ COMPARISON_METHODS = {
 }  # fmt: skip
 # These implement + and * as sequences only, which CPython tries after both operands' numeric methods.
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
+# Whether the second class is derived from the first, never asking what is registered with it.
+_derives = type.__subclasscheck__
 
 
 class Operators(Part):
@@ -93,7 +95,7 @@ class Operators(Part):
         )
         right_first = sequence or (
             second is not UNBOUND
-            and issubclass(right_type, left_type)
+            and _derives(left_type, right_type)
             and self.class_lookup(left_type, reflected) != (True, second)
         )
         if right_first and second is not UNBOUND:
@@ -165,7 +167,7 @@ class Operators(Part):
         ):
             return op(left, right)
         checked = False
-        if left_type is not right_type and issubclass(right_type, left_type):
+        if left_type is not right_type and _derives(left_type, right_type):
             checked = True
             result = self.try_compare(reflected, right, left)
             if result is not NotImplemented:
@@ -320,6 +322,22 @@ class Operators(Part):
 
     def build_string(self, parts: list[str]) -> str:
         return "".join(parts)
+
+    def build_interpolation(self, value: Any, text: str, conversion: int, spec: str) -> Any:
+        """A `{value!conversion:spec}` of a template string, whose source is `text`; conversion 0 is none."""
+        from string.templatelib import Interpolation  # type: ignore[import-not-found, unused-ignore]
+
+        args = (value, text, (None, "s", "r", "a")[conversion], spec)
+        return self.call_native(Interpolation, args, {})
+
+    def build_template(self, strings: tuple[str, ...], interpolations: tuple[Any, ...]) -> Any:
+        """A template string of the interpolations and of the strings around them."""
+        from string.templatelib import Template  # type: ignore[import-not-found, unused-ignore]
+
+        parts = [strings[0]]
+        for interpolation, string in zip(interpolations, strings[1:]):
+            parts += (interpolation, string)
+        return self.call_native(Template, tuple(parts), {})
 
 
 def checked_length(result: Any) -> int:

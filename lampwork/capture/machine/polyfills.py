@@ -10,7 +10,11 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from ..bytecode.decode import decode
+from ..bytecode.decode import VERSION, decode
+
+_NUMBERS = (int, bool, float, complex)
+# Of these, sums are corrected.
+_CORRECTED: Any = (float,) if VERSION < (3, 14) else (float, complex)
 
 
 def any(iterable, /):  # type: ignore[no-untyped-def]
@@ -34,6 +38,28 @@ def sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
     for value in iterable:
         total = total + value
     return total
+
+
+def corrected_sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
+    """`sum` from 3.12 on, which corrects what the rounding of floats loses. Of real numbers: stand-ins have none."""
+    if isinstance(start, (str, bytes, bytearray)):
+        return builtins.sum((), start)
+    total = start
+    plain = type(start) in _CORRECTED or type(start) is int  # so far, all are numbers
+    numbers: Any = None  # what the native adds with a correction for what rounding loses
+    for value in iterable:
+        if numbers is not None:
+            if type(value) in _NUMBERS:
+                numbers.append(value)
+                continue
+            total, numbers, plain = builtins.sum(numbers, total), None, False
+        elif plain and type(value) in _CORRECTED:
+            numbers = [value]
+            continue
+        elif plain:
+            plain = type(value) is int or type(value) is bool
+        total = total + value
+    return total if numbers is None else builtins.sum(numbers, total)
 
 
 def list(iterable, /):  # type: ignore[no-untyped-def]
@@ -89,5 +115,5 @@ def _mark(raw: Any) -> None:
             _mark(constant)  # comprehensions are functions of their own on 3.11
 
 
-for _function, _ in POLYFILLS.values():
+for _function in [*(each for each, _ in POLYFILLS.values()), corrected_sum]:
     _mark(_function.__code__)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..bytecode.decode import VERSION
 from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import UNBOUND
 
 if TYPE_CHECKING:
     from .core import Machine
@@ -14,11 +16,12 @@ if TYPE_CHECKING:
 class FrameView:
     """The attributes of a CPython frame object, answered from a machine frame."""
 
-    __slots__ = ("_machine", "_frame")
+    __slots__ = ("_machine", "_frame", "_generator")
 
-    def __init__(self, machine: Machine, frame: Frame) -> None:
+    def __init__(self, machine: Machine, frame: Frame, generator: Any = None) -> None:
         self._machine = machine
         self._frame = frame
+        self._generator = generator
 
     @property
     def f_code(self) -> Any:
@@ -58,6 +61,23 @@ class FrameView:
             if not frame.code.hidden:
                 below = frame
         return None
+
+    def clear(self) -> None:
+        frame, generator = self._frame, self._frame.generator or self._generator
+        if frame in self._machine.frames:
+            raise RuntimeError("cannot clear an executing frame")
+        if generator is not None and generator.frame is frame:
+            if generator.started and VERSION >= (3, 13):
+                raise RuntimeError("cannot clear a suspended frame")
+            generator.close()
+        frame.locals = [UNBOUND] * len(frame.locals)
+        frame.stack.clear()
+
+    if VERSION >= (3, 14):
+
+        @property
+        def f_generator(self) -> Any:
+            return self._frame.generator or self._generator
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FrameView) and other._frame is self._frame

@@ -20,7 +20,8 @@ raise an `Interruption` to stop.
                 unpack_sequence(v, n), unpack_ex(v, before, after), native_iterable(v)
     building    build_list(values), build_set(values), build_map(keys, values), build_slice(parts),
                 build_string(parts), list_extend, set_update, set_add, map_add, dict_update(target, mapping),
-                dict_merge(target, mapping, function), convert_value(v, conversion), format_value(v, conversion, spec)
+                dict_merge(target, mapping, function), convert_value(v, conversion), format_value(v, conversion, spec),
+                build_interpolation(v, text, conversion, spec), build_template(strings, interpolations)
     calls       call(function, args, kwargs), call_native(function, args, kwargs), should_interpret(function),
                 function_parts(function), instantiate(cls, args, kwargs), call_new(new, cls, args, kwargs),
                 make_function(...), set_function_attribute(function, flag, value), load_build_class(frame)
@@ -36,12 +37,14 @@ import sys
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from ..bytecode.decode import VERSION
 from . import native_iteration, native_namespaces, native_operators  # noqa: F401  (they add answers to `natives`)
 from .attributes import Attributes
 from .calls import Calls
 from .classes import BuildClass
 from .exceptions import exception_matches
 from .frames import Frame
+from .intrinsics import set_annotate
 from .iteration import Iteration
 from .natives import CLASS_INTRINSICS, NATIVE_FUNCTIONS, Natives
 from .operators import Operators
@@ -127,20 +130,23 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
         return function
 
     def set_function_attribute(self, function: FunctionType, flag: int, value: Any) -> FunctionType:
-        """3.13 sets what MAKE_FUNCTION took as flags before, one at a time."""
+        """From 3.13 on, what MAKE_FUNCTION took as flags before is set one at a time."""
         if flag == 1:
             function.__defaults__ = value
         elif flag == 2:
             function.__kwdefaults__ = value
         elif flag == 4:
             function.__annotations__ = _annotations(value)
+        elif flag == 16:
+            return set_annotate()(value, function)
         else:
             made = FunctionType(
                 function.__code__, function.__globals__, function.__name__, function.__defaults__, value
             )
             made.__qualname__ = function.__qualname__
             made.__kwdefaults__ = function.__kwdefaults__
-            if function.__annotations__:
+            # Annotations that are deferred must not be asked for. 3.14 sets them after the closure.
+            if VERSION < (3, 14) and function.__annotations__:
                 made.__annotations__ = function.__annotations__
             return made
         return function
@@ -156,12 +162,15 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
     def enter_with(self, manager: Any) -> tuple[Any, Any]:
         """The bound `__enter__` and `__exit__`, found on the type."""
         enter = self.special(manager, "__enter__")
-        leave = UNBOUND if enter is UNBOUND else self.special(manager, "__exit__")
+        leave = self.special(manager, "__exit__")
         if enter is UNBOUND or leave is UNBOUND:
-            missing = "" if enter is UNBOUND else " (missed __exit__ method)"
-            raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol{missing}")
+            with manager:  # refuses it, in CPython's own words
+                raise AssertionError(f"a {type(manager).__name__} is a context manager in CPython only")
         complete = self.machine.complete
         cls = type(manager)
+        if VERSION >= (3, 14):
+            last = complete(self.descriptor_get(leave, manager, cls))
+            return complete(self.descriptor_get(enter, manager, cls)), last
         bound = complete(self.descriptor_get(enter, manager, cls))
         return bound, complete(self.descriptor_get(leave, manager, cls))
 

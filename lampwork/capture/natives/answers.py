@@ -119,7 +119,7 @@ def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
 
 def _calls_first(native: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) >= 2 and not kwargs:
+        if len(args) >= 2 and kwargs.keys() <= {"strict"}:  # of `map`, from 3.14 on
             args = (Callback(world, args[0]) if args[0] is not None else None,
                     *(world.native_iterable(value) for value in args[1:]))  # fmt: skip
             if native is filter and args[0] is None:

@@ -239,8 +239,8 @@ _writer(
 _writer("attention_order", "_C._set_sdp_priority_order")
 
 #: Entering and leaving contexts implemented in C; those still entered when capture stops are left by it.
-CONTEXT_ENTER = frozenset({_torch.InferenceModeContext.__dict__["__enter__"].__func__})
-CONTEXT_EXIT = frozenset({_torch.InferenceModeContext.__dict__["__exit__"].__func__})
+CONTEXT_ENTER = frozenset(_torch.ENTER_INFERENCE_MODE)
+CONTEXT_EXIT = frozenset(_torch.EXIT_INFERENCE_MODE)
 
 #: Natives whose answer does not depend on anything the program can change: build, whether this is a script.
 CONSTANT_ANSWERS: frozenset[Any] = frozenset(

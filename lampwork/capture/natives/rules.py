@@ -36,6 +36,7 @@ from lampwork.capture.natives.effect_classes import (
 from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.natives.library import PURE_FUNCTIONS
 from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer
+from lampwork.capture.natives.torch_answers import apply_function
 from lampwork.capture.outside.initial_states import make_initial_states
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
@@ -249,6 +250,14 @@ def _makes_instances(function: Any) -> bool:
     return _is_method_of_class(function) and function.__name__ == "__new__" and perform.makes_plain(function.__self__)
 
 
+def _is_apply(function: Any) -> bool:
+    return _is_method_of_class(function) and _torch.is_function_apply(function)
+
+
+def _apply(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return apply_function(world, function.__self__, *args, **kwargs)
+
+
 NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (STATE_READERS.__contains__, perform.read_state),
     (STATE_WRITERS.__contains__, perform.set_state),
@@ -261,6 +270,7 @@ NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: isinstance(function, type), perform.instantiate_native),
     (lambda function: _is_method_of_class(function) and function.__name__ in _OF_CLASSES, perform.natively),
     (_makes_instances, perform.call_new_of_class),
+    (_is_apply, _apply),
     (lambda function: type(function) is CACHED_FUNCTION, perform.call_cached_function),
     (lambda function: isinstance(function, Callback), perform.call_back),
     (perform.is_getter, perform.call_getter),

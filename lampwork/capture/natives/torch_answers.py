@@ -317,7 +317,7 @@ def _label(world: Any, label: Any, name: str, args: Any = None) -> None:
 _APPLIED: dict[Any, Any] = {**checkpoints.APPLIED, _torch.BackwardHookFunction: _module_boundary}
 
 
-def _apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`cls.apply(*args)` of a `torch.autograd.Function`."""
     answer = _APPLIED[cls](world, *args, **kwargs) if cls in _APPLIED else NotImplemented
     return user_functions.apply(world, cls, *args, **kwargs) if answer is NotImplemented else answer
@@ -340,7 +340,7 @@ NATIVES: dict[Any, Answer] = {
     torch.set_anomaly_enabled: _set_anomaly,
     torch.Tensor._is_view: _is_view,
     torch.cond: InPython(_conditional),
-    torch.autograd.Function.apply.__func__: _apply,  # type: ignore[attr-defined]
+    **({_torch.FUNCTION_APPLY: apply_function} if _torch.FUNCTION_APPLY else {}),
     _torch.load_decompositions: _load_decompositions,
     _torch.gradients_of_transform: _gradients_of_transform,
     **dict.fromkeys(_torch.ENTER_DUAL_LEVEL, _enter_dual_level),

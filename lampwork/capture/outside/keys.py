@@ -37,7 +37,7 @@ _only_reads: CodeCache[bool] = CodeCache()
 _WRITING = frozenset({
     "STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "STORE_NAME", "STORE_SLICE", "DELETE_ATTR",
     "DELETE_GLOBAL", "DELETE_SUBSCR", "DELETE_DEREF", "DELETE_NAME", "IMPORT_NAME", "YIELD_VALUE", "RETURN_GENERATOR",
-    "LOAD_BUILD_CLASS", "MAKE_FUNCTION", "BEFORE_WITH", "LOAD_SUPER_ATTR",
+    "LOAD_BUILD_CLASS", "MAKE_FUNCTION", "BEFORE_WITH", "LOAD_SPECIAL", "LOAD_SUPER_ATTR",
 })  # fmt: skip
 _READING = frozenset({
     "hash", "isinstance", "tuple", "type", "id", "len", "NotImplemented", "frozenset", "bool", "int", "str",

@@ -37,7 +37,7 @@ _PLACES_OF_CODE = frozenset({"co_filename", "co_firstlineno", "co_linetable", "c
 #: What the interpreter has of every class, and what of that stays while the class does.
 _TYPE_NAMES = frozenset({
     "__name__", "__qualname__", "__module__", "__bases__", "__base__", "__doc__", "__abstractmethods__",
-    "__annotations__",
+    "__annotations__", "__annotate__",
 })  # fmt: skip
 _TYPE_LAYOUT = frozenset({
     "__flags__", "__basicsize__", "__dictoffset__", "__text_signature__",

@@ -1,4 +1,4 @@
-"""Words of memory: where CPython 3.11 and 3.12 keep what guards look at, and the native loop that compares them.
+"""Words of memory: where CPython 3.11 to 3.14 keep what guards look at, and the native loop that compares them.
 
 On an interpreter, machine or PyTorch whose memory does not look as this file expects, nothing is compared:
 `supported()` tests it on objects made for the purpose.
@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from lampwork import _torch
+from lampwork.runtime.guards.dict_versions import has_versions, is_told_of, version_address
 
 #: `int64 compare(table)`: 0 when every word is as the table says. The table holds records of
 #: `count, address, word * count`, ended by a count of 0. LLVM's code for the loop in
@@ -34,12 +35,13 @@ _MACHINE_CODE = {
     ),
 }
 
-# Where CPython 3.11 and 3.12 keep things, in bytes from an object's address (checked by `supported`).
+# Where CPython 3.11 to 3.14 keep things, in bytes from an object's address (checked by `supported`).
 TYPE = 8
 DICT_USED = 16
-DICT_VERSION = 24
 DICT_KEYS = 32
 DICT_VALUES = 40
+#: Where the first of the values is that objects keep apart from the keys that they share.
+VALUES_FIRST = 8 if sys.version_info >= (3, 13) else 0
 KEYS_SHAPE = 8
 KEYS_ENTRIES = 24
 KEYS_INDICES = 32
@@ -87,12 +89,12 @@ def compare() -> Callable[[int], int]:
 @functools.cache
 def supported() -> bool:
     """Whether this interpreter, machine and PyTorch keep things where this file looks for them."""
-    if sys.implementation.name != "cpython" or sys.version_info[:2] not in ((3, 11), (3, 12)):
+    if sys.implementation.name != "cpython" or not (3, 11) <= sys.version_info[:2] <= (3, 14) or "t" in sys.abiflags:
         return False
     if platform.machine() not in _MACHINE_CODE or struct.calcsize("P") != 8 or sys.byteorder != "little":
         return False
     try:
-        return _probe_interpreter() and _torch.tensor_layout() is not None
+        return has_versions() and _probe_interpreter() and _torch.tensor_layout() is not None
     except Exception:
         return False
 
@@ -107,15 +109,16 @@ def _probe_interpreter() -> bool:
         y: int
 
     values = {"a": 1}
-    before = word(id(values) + DICT_VERSION)
+    version = version_address(values)
+    before = word(version)
     values["a"] = 2
-    changed = word(id(values) + DICT_VERSION) != before and word(id(values) + DICT_USED) == 1
+    changed = word(version) != before and word(id(values) + DICT_USED) == 1
     plain: Any = Plain()
     attributes = plain.__dict__
     found = word(id(plain) + MANAGED_DICT) == id(attributes)
-    before = word(id(attributes) + DICT_VERSION)
+    version = _version_words(attributes)
     plain.x = 1
-    found = found and word(id(attributes) + DICT_VERSION) != before
+    found = found and _version_words(attributes) != version
     plain.__dict__ = {"x": 2}
     found = found and word(id(plain) + MANAGED_DICT) == id(plain.__dict__)
     getattr(plain, "x")  # noqa: B009
@@ -138,6 +141,14 @@ def _probe_interpreter() -> bool:
     return changed and found and classes and slots and code and module and _probe_entries()
 
 
+def _version_words(attributes: dict) -> list[int]:
+    """Words that change with what is stored in an object, by its instance dict."""
+    values = word(id(attributes) + DICT_VALUES)
+    if is_told_of(values):
+        return [word(version_address(attributes))]
+    return MEMORY[values >> 3 : (values + size_of_values(values)) >> 3].tolist()
+
+
 def _probe_entries() -> bool:
     """Whether entries of dicts are where they are looked for: keys that are all text, others, and those shared."""
 
@@ -150,7 +161,7 @@ def _probe_entries() -> bool:
         for number, (key, value) in enumerate(container.items()):
             _, index, place = place_of_key(container, key)
             values = word(id(container) + DICT_VALUES)
-            if index != number or word(values + 8 * index if values else place + 8) != id(value):
+            if index != number or word(values + VALUES_FIRST + 8 * index if values else place + 8) != id(value):
                 return False
     return True
 
@@ -188,6 +199,13 @@ def entries_of(keys: int) -> tuple[int, int]:
     return (
         (first + 8, 24) if shape >> 16 & 0xFF == 0 else (first, 16)
     )  # keys that are all text have no hash beside them
+
+
+def size_of_values(values: int) -> int:
+    """The bytes of the values that an object and its dict share, from CPython 3.13 on: a word of counts, the values,
+    and a byte for the place of each in their order."""
+    capacity = word(values) & 0xFF
+    return VALUES_FIRST + 8 * capacity + (capacity + 7 & ~7)
 
 
 def _equal(held: object, key: object) -> bool:

@@ -76,8 +76,8 @@ _KEYS = _FIELDS + 1
 MOST_ASKED = 8
 #: More dimensions are kept elsewhere.
 _MOST_DIMENSIONS = 5
-#: Items of a tuple begin so many bytes after its address.
-_TUPLE_ITEMS = 24
+#: Items of a tuple begin so many bytes after its address (from CPython 3.14 on, a hash is in front of them).
+_TUPLE_ITEMS = tuple.__basicsize__
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 A large model has thousands of guards on its modules, classes and parameters, which hardly ever change. When they have
 been checked once, one by one, the words of memory that every one of their answers depends on are written down:
 
-    a dict                its version tag (CPython 3.11 and 3.12 give each change of each dict a number of its own)
+    a dict                its version, which changes with all that is done to it (`dict_versions.py`)
     an object             its type, and where its `__dict__` is
     a class               its version tag (changes with the class, its bases and what is in them)
     a function, cell,     the slots that were read; what they held is kept alive, so that the same address means the
@@ -36,22 +36,24 @@ import torch
 from lampwork import _torch
 from lampwork.ir.guard import Guard, TensorIs
 from lampwork.ir.source import Referent, Source
+from lampwork.runtime.guards.dict_versions import is_told_of, version_address
 from lampwork.runtime.guards.interpreter import READ_ERRORS, instance_dict
 from lampwork.runtime.guards.memory_words import (
     DICT_KEYS,
     DICT_USED,
     DICT_VALUES,
-    DICT_VERSION,
     KEYS_ENTRIES,
     KEYS_SHAPE,
     MANAGED_DICT,
     MEMORY,
     TYPE,
     TYPE_VERSION,
+    VALUES_FIRST,
     Unstable,
     bytes_at,
     entries_of,
     place_of_key,
+    size_of_values,
     word,
 )
 from lampwork.runtime.guards.rules import rule_of, step_of
@@ -192,7 +194,15 @@ class VersionSnapshots:
     def dict_version(self, value: dict) -> None:
         """The version of a dict, which changes with everything in it."""
         self._cheap.add(id(value))
-        self.words(id(value) + DICT_VERSION, 8, id(value))
+        values = word(id(value) + DICT_VALUES)
+        if is_told_of(values):
+            self.words(version_address(value), 8, id(value))
+            return
+        # All that the object keeps for the dict, in place of a version: the values, which are kept alive so that other
+        # ones have other addresses, how many there are, and their order.
+        self.words(id(value) + DICT_KEYS, 16, id(value))
+        self.words(values, size_of_values(values), id(value))
+        self.keep.extend(dict.values(value))
 
     def entry(self, container: dict, key: object) -> None:
         """What makes `container[key]` the same object next time."""
@@ -205,7 +215,7 @@ class VersionSnapshots:
         self.words(keys + KEYS_SHAPE, 8, _OTHER_PLACE)
         if word(id(container) + DICT_VALUES):
             self.words(place, 8)
-            self.words(word(id(container) + DICT_VALUES) + 8 * index, 8)
+            self.words(word(id(container) + DICT_VALUES) + VALUES_FIRST + 8 * index, 8)
         else:
             self.words(place, 16)
         self.keep += (container, key, dict.__getitem__(container, key))

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import enum
 import inspect
+import sys
 import types
 import typing
 import unittest
@@ -15,6 +16,7 @@ from lampwork.capture.bytecode.decode import OP, OPERATIONS, decode
 
 JUMPS = {OP[name] for name in OPERATIONS if "JUMP" in name} | {OP["FOR_ITER"], OP["SEND"]}
 ASYNCHRONOUS = 0x380
+UNPACKED_CALL = OP["CALL_FUNCTION_EX"]
 
 
 def code_objects(code):
@@ -69,6 +71,79 @@ class Decoding(unittest.TestCase):
         wanted = "LOAD_METHOD LOAD_CONST CALL BINARY_OP RETURN_VALUE".split()
         self.assertEqual([name for name in names(call) if name in wanted or name == "CALL_KW"][-5:], wanted)
         self.assertIn("CALL_KW", names(call))
+
+    def test_unpacked_calls_say_whether_they_have_keywords(self):
+        def call(f, a, k):
+            return f(*a), f(*a, **k), f(**k), f.g(*a)
+
+        found = [argument for operation, argument in decode(call.__code__).instructions if operation == UNPACKED_CALL]
+        self.assertEqual(found, [False, True, True, False])
+
+    def test_with_has_one_form(self):
+        def enter(a, b):
+            with a as c, b:
+                return c
+
+        code = decode(enter.__code__)
+        entered = [argument for operation, argument in code.instructions if operation == OP["BEFORE_WITH"]]
+        self.assertEqual(len(entered), 2)
+        # From 3.14 on, a null lies below the exit.
+        self.assertEqual(set(map(bool, entered)), {sys.version_info >= (3, 14)})
+        self.assertNotIn("UNSUPPORTED", names(enter))
+        for index, (operation, _) in enumerate(code.instructions):
+            if operation == OP["BEFORE_WITH"]:
+                handler = code.handlers[index + 1]
+                self.assertIsNotNone(handler)
+                self.assertEqual(OPERATIONS[code.instructions[handler[0]][0]], "PUSH_EXC_INFO")
+
+    def test_subscripts_and_constants_have_one_form(self):
+        def subscripts(x, i):
+            assert x
+            return x[i], x[1], x[i:], -i
+
+        code = decode(subscripts.__code__)
+        self.assertEqual(names(subscripts).count("BINARY_SUBSCR"), 3)
+        constants = [argument for operation, argument in code.instructions if operation == OP["LOAD_CONST"]]
+        self.assertIn(1, constants)
+        self.assertIn(AssertionError, constants)
+
+    def test_loops_leave_their_iterator(self):
+        """Where a loop is exhausted its iterator is gone; a `break` pops it."""
+
+        def loop(values):
+            for value in values:
+                if value:
+                    break
+            return values
+
+        code = decode(loop.__code__)
+        (target,) = [argument for operation, argument in code.instructions if operation == OP["FOR_ITER"]]
+        self.assertNotEqual(OPERATIONS[code.instructions[target][0]], "POP_TOP")
+        self.assertEqual(names(loop)[:target].count("POP_TOP") >= 1, True)
+
+    @unittest.skipUnless(sys.version_info >= (3, 14), "template strings are of CPython 3.14")
+    def test_template_strings(self):
+        namespace = {}
+        exec('def f(x):\n    return t"{x}{x!r}{x:>4}{x!a:>4}"', namespace)
+        made = [
+            argument
+            for operation, argument in decode(namespace["f"].__code__).instructions
+            if operation == OP["BUILD_INTERPOLATION"]
+        ]
+        self.assertEqual(made, [(0, False), (2, False), (0, True), (3, True)])
+        self.assertIn("BUILD_TEMPLATE", names(namespace["f"]))
+
+    @unittest.skipUnless(sys.version_info >= (3, 14), "annotations are deferred from CPython 3.14 on")
+    def test_deferred_annotations(self):
+        namespace = {}
+        source = "def f(x: int, *, y: str = 1): ...\nclass A:\n    x: int\n    if f:\n        y: str"
+        raw = compile(source, "<annotations>", "exec", dont_inherit=True)
+        for each in code_objects(raw):
+            for operation, argument in decode(each).instructions:
+                self.assertNotEqual(OPERATIONS[operation], "UNSUPPORTED", (each, argument))
+        exec(raw, namespace)
+        annotate = namespace["f"].__annotate__
+        self.assertIn((OP["LOAD_CONST"], NotImplementedError), decode(annotate.__code__).instructions)
 
     def test_lines(self):
         code = decode(program.__code__)

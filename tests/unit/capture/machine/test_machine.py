@@ -1054,6 +1054,30 @@ def program_coroutine_runs_natively():
         return stop.value
 
 
+def program_group_around_one_exception():
+    def places(traceback):
+        found = []
+        while traceback is not None:
+            found.append(traceback.tb_lineno)
+            traceback = traceback.tb_next
+        return found
+
+    def raising():
+        try:
+            raise ValueError(1)
+        except* ValueError as group:
+            here = places(group.__traceback__), places(group.exceptions[0].__traceback__)
+        try:
+            raise ValueError(here)
+        except* ValueError:
+            raise
+
+    try:
+        raising()
+    except ExceptionGroup as group:
+        return repr(group), places(group.__traceback__)
+
+
 ProgramTests = cases(globals())
 
 if __name__ == "__main__":

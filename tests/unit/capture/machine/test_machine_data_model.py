@@ -12,6 +12,7 @@ import enum
 import functools
 import typing
 import unittest
+from fractions import Fraction
 
 from tests.unit.capture.machine.machine_harness import cases
 
@@ -996,6 +997,51 @@ def program_match_not_a_class():
     match 1:
         case thing():
             return "no"
+
+
+def program_registered_classes_are_not_asked_first():
+    log = []
+
+    class Abstract(abc.ABC):
+        def __eq__(self, other):
+            log.append("left ==")
+            return NotImplemented
+
+        def __add__(self, other):
+            log.append("left +")
+            return NotImplemented
+
+    class Registered:
+        def __eq__(self, other):
+            log.append("right ==")
+            return NotImplemented
+
+        def __radd__(self, other):
+            log.append("right +")
+            return 1
+
+    Abstract.register(Registered)
+    return Abstract() == Registered(), Abstract() + Registered(), log
+
+
+def program_sums_of_generators():
+    tenths, whole = [0.1] * 10, [1, True, 2]
+    return (
+        sum(x for x in tenths),
+        sum((x for x in tenths), 1),
+        sum((x for x in whole + tenths), 0.5),
+        sum(x for x in tenths + whole),
+        sum((x for x in tenths), 1j),
+        sum(complex(x, -x) for x in tenths),
+        sum((x for x in [*tenths, Fraction(1, 3), *tenths]), 0),
+        sum(x for x in whole),
+        sum(([x] for x in whole), []),
+        sum(x for x in ()),
+    )
+
+
+def program_sum_of_a_generator_error():
+    return sum(x for x in [0.1, "a"])
 
 
 ProgramTests = cases(globals())
