@@ -33,7 +33,7 @@ QUICK = """
     test_listcomps test_opcodes test_patma test_positional_only_arg test_property test_raise test_scope test_setcomps
     test_slice test_super test_unary test_unpack test_unpack_ex test_with test_yield_from test_named_expressions
     test_fstring test_decorators test_dynamic test_baseexception test_richcmp test_metaclass
-    test_string_literals test_subclassinit test_type_params test_type_aliases
+    test_string_literals test_subclassinit test_type_params test_type_aliases test_tstring test_annotationlib
 """.split()  # fmt: skip
 # Left out: modules that test arithmetic or C code at length (test_long, test_math, test_decimal, test_re, ...).
 ALL = QUICK + """
