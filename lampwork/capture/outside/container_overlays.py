@@ -24,6 +24,7 @@ from lampwork.capture.outside.overlay import (
     CellOverlay,
     DictOverlay,
     IdentityNumber,
+    KeysOverlay,
     ListOverlay,
     Origin,
     Pending,
@@ -51,7 +52,7 @@ class ContainerOverlays:
         self.sets: dict[int, SetOverlay] = {}
         self.instances: dict[int, DictOverlay] = {}
         #: Containers whose contents are still partly raw, by id of the copy.
-        self.unsettled: dict[int, DictOverlay | ListOverlay | SetOverlay] = {}
+        self.unsettled: dict[int, DictOverlay | ListOverlay | SetOverlay | KeysOverlay] = {}
         self.slots: dict[int, SlotOverlay] = {}
         self.cells: dict[int, CellOverlay] = {}
         self._class_sources: dict[int, Source | None] = {}
@@ -283,6 +284,20 @@ class ContainerOverlays:
         if not same:
             raise Break("dict-key", f"a container from outside is read whole, with a key of type {type(key).__name__}")
 
+    def keys_view(self, overlay: DictOverlay) -> Any:
+        """`dict.keys()`: nothing is guarded before more of it is looked at than single keys."""
+        copy = overlay.copy
+        view = dict.keys(copy) if type(copy) is dict else copy.keys()
+        if not overlay.whole:
+            self.unsettled[id(view)] = KeysOverlay(view, overlay)
+        return view
+
+    def keys_settle(self, overlay: KeysOverlay) -> Any:
+        """Guards all keys and their order: the view is an ordinary one from here on."""
+        self.dict_keys(overlay.of)
+        self.unsettled.pop(id(overlay.view), None)
+        return overlay.view
+
     def dict_settle(self, overlay: DictOverlay) -> dict:
         """All keys guarded and all values loaded: the copy is an ordinary dict from here on."""
         self.dict_keys(overlay)
@@ -383,6 +398,8 @@ class ContainerOverlays:
                 self.dict_settle(overlay)
             elif type(overlay) is ListOverlay:
                 self.list_settle(overlay)
+            elif type(overlay) is KeysOverlay:
+                self.keys_settle(overlay)
             else:
                 self.set_settle(overlay)  # type: ignore[arg-type]
         return value

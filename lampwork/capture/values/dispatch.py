@@ -9,6 +9,7 @@
     symbols                 sizes.py
     tensors                 tensors.py
     containers              containers.py
+    views of keys           key_views.py
     anything else           objects.py
 
 An object from outside of which only the class is known is told by its identity and refuses before all others
@@ -35,6 +36,7 @@ from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, unsupporte
 from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.containers import ContainerFamily
 from lampwork.capture.values.family import HANDS_ON, Family
+from lampwork.capture.values.key_views import KeyViewFamily
 from lampwork.capture.values.modules import ModuleFamily
 from lampwork.capture.values.objects import NamespaceFamily, ObjectFamily
 from lampwork.capture.values.opaque import OpaqueFamily
@@ -69,6 +71,7 @@ class Families(dict[type, Family]):
         self.size = SizeFamily(world)
         self.tensor = TensorFamily(world)
         self.container = ContainerFamily(world)
+        self.key_view = KeyViewFamily(world)
         self.module = ModuleFamily(world)
         self.namespace = NamespaceFamily(world)
         self.plain = ObjectFamily(world)
@@ -78,7 +81,8 @@ class Families(dict[type, Family]):
         #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
         #: the array sees a float.
         self.ranked = (
-            self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.module, self.namespace,
+            self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.key_view, self.module,
+            self.namespace,
         )  # fmt: skip
         #: Those that native functions are asked of, by class of values: numbers first, for arrays take known ones only.
         self.of_natives = {cls: each for each in (self.scalar, self.size, self.array) for cls in each.stand_ins}
