@@ -18,6 +18,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.outside.guards import GuardList, Sources
+from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import (
     MISSING,
     Break,
@@ -223,6 +224,27 @@ class ContainerOverlays:
         else:
             self.dict_keys(overlay)
         return True
+
+    def read_open(self, overlay: DictOverlay, key: OpenText) -> Any:
+        """`dict_read` at the key that a text is on each call; the text is fixed where the program wrote to the dict."""
+        if not self._stays_open(overlay):
+            return self.dict_read(overlay, key.fixed())
+        if key.now not in overlay.base:
+            self.guards.has_key(overlay.source, key.source, False)
+            return MISSING
+        return self.load(overlay.base[key.now], self.sources.item(overlay.source, key.source))
+
+    def has_open(self, overlay: DictOverlay, key: OpenText) -> bool:
+        """`dict_has`, as `read_open`."""
+        if not self._stays_open(overlay):
+            return self.dict_has(overlay, key.fixed())
+        present = key.now in overlay.base
+        self.guards.has_key(overlay.source, key.source, present)
+        return present
+
+    def _stays_open(self, overlay: DictOverlay) -> bool:
+        """Whether the dict is as the call found it, and all its keys are compared as text is."""
+        return not overlay.changed and overlay.owner is None and all(type(each) is str for each in overlay.base)
 
     def dict_write(self, overlay: DictOverlay, key: Any, value: Any) -> None:
         self._admit(overlay, key)

@@ -53,6 +53,7 @@ from lampwork.ir.source import (
     State,
     ThreadNames,
     TypeOf,
+    is_source,
 )
 
 
@@ -170,7 +171,8 @@ class GuardList:
         self.add(source, ("keys", ordered), lambda: KeysAre(keys, ordered))
 
     def has_key(self, source: Source, key: Any, present: bool) -> None:
-        self.add(source, ("key", type(key), key), lambda: HasKey(key, present))
+        which = id(key) if is_source(key) else key
+        self.add(source, ("key", type(key), which), lambda: HasKey(key, present))
 
     def same_object(self, source: Source, other: Source) -> None:
         self.add(source, ("same", id(other)), lambda: SameObject(other))

@@ -11,8 +11,9 @@ from typing import Any
 
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.outside.overlay import MISSING, DictOverlay, KeysOverlay, ListOverlay
-from lampwork.capture.values.key_views import KEY_VIEWS
 
+#: Of views of keys, those of ordered dicts too.
+_IN_KEYS: Any = type({}.keys()).__contains__
 _OWN_KEYS = frozenset({dict.keys, collections.OrderedDict.keys})
 
 
@@ -109,7 +110,7 @@ SHADOW_METHODS: dict[Any, Any] = {
     dict.__getitem__: _overlay_getitem, dict.__setitem__: _overlay_setitem, dict.__delitem__: _overlay_delitem,
     collections.OrderedDict.__setitem__: _overlay_setitem, collections.OrderedDict.__delitem__: _overlay_delitem,
     dict.__contains__: _overlay_contains, dict.pop: _overlay_pop, dict.setdefault: _overlay_setdefault,
-    **{view.__contains__: _overlay_contains for view in KEY_VIEWS},
+    _IN_KEYS: _overlay_contains,
     collections.OrderedDict.pop: _overlay_pop, collections.OrderedDict.setdefault: _overlay_setdefault,
     dict.update: _overlay_update, collections.OrderedDict.update: _overlay_update, dict.keys: _overlay_keys,
     list.append: _overlay_append, list.extend: _overlay_extend, list.__getitem__: _overlay_getitem,
