@@ -453,3 +453,39 @@ def test_adapters_of_any_rank_share_an_entry(grad):
     with torch.set_grad_enabled(grad):
         assert torch.allclose(compiled(x), model(x), atol=1e-5)
     assert lampwork.stats(compiled)["entries"] == entries + 2
+
+
+def writes_what_is_chosen(x):
+    state.table[state.name].add_(1)
+    return x * 2 + (x is state.table[state.name])
+
+
+def reads_what_is_chosen(x):
+    return x * state.table[state.name] + (x is state.table["b"])
+
+
+@pytest.mark.parametrize("function", [writes_what_is_chosen, reads_what_is_chosen])
+def test_a_call_may_pass_what_a_name_leads_to(function):
+    """Names that change with each call are left to checks of every call, which see what the call passes, too."""
+    global state
+    compiled = lampwork.compile(function)
+    held, mine = State(), State()
+    for turn in range(60):
+        held.name = mine.name = "abc"[turn % 3]
+
+        def passed(own, turn=turn):
+            if turn < 30 or turn % 2:
+                return torch.arange(3.0)
+            whole = own.table["abca"[turn % 4]]
+            return (whole, whole[:], whole[1:])[turn % 3 if function is writes_what_is_chosen else 0]
+
+        results = []
+        for run, own in ((function, held), (compiled, mine)):
+            state = own
+            x = passed(own)
+            try:
+                results.append(run(x))
+            except RuntimeError:  # sizes that do not fit
+                results.append(None)
+        assert _same(*results), turn
+        assert _same(held.table, mine.table), turn
