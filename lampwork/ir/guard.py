@@ -201,6 +201,16 @@ class LengthIs(Test):
 
 
 @record
+class IsEmpty(Test):
+    """The builtin container has no items, or, if not `empty`, some."""
+
+    empty: bool
+
+    def words(self, where: str) -> str:
+        return f"not {where}" if self.empty else f"len({where}) > 0"
+
+
+@record
 class KeysAre(Test):
     """The dict's keys, in order (constant keys). The set's elements, in any order, when `ordered` is false."""
 

@@ -489,3 +489,35 @@ def test_a_call_may_pass_what_a_name_leads_to(function):
                 results.append(None)
         assert _same(*results), turn
         assert _same(held.table, mine.table), turn
+
+
+class LowRank(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Linear(16, 4, bias=False), nn.Linear(4, 16, bias=False)
+        self.scale = 1.0
+
+    def forward(self, x):
+        return x + self.up(self.down(x)) * self.scale
+
+
+@pytest.mark.parametrize("kind", ["module", "parameter", "tensor"])
+def test_weights_of_any_rank_may_be_put_in_place(kind):
+    torch.manual_seed(0)
+    model = LowRank().requires_grad_(False)
+    compiled = lampwork.compile(model)
+    x = torch.randn(3, 16)
+    for rank in (4, 8, 64, 5, 32, 2, 4):
+        down, up = torch.randn(rank, 16), torch.randn(16, rank)
+        if kind == "module":
+            model.down, model.up = nn.Linear(16, rank, bias=False), nn.Linear(rank, 16, bias=False)
+        elif kind == "parameter":
+            model.down.weight, model.up.weight = nn.Parameter(down), nn.Parameter(up)
+        else:
+            del model.down.weight, model.up.weight
+            model.down.weight, model.up.weight = down, up
+        model.scale = 16 / rank
+        assert torch.allclose(compiled(x), model(x), atol=1e-4)
+    stats = lampwork.stats(compiled)
+    assert stats["entries"] <= 4, [each.diagnostic.reason for each in stats["recompiles"]]
+    assert not stats["fallbacks"]

@@ -18,6 +18,7 @@ from lampwork.ir.guard import (
     FunctionIs,
     Guard,
     HasKey,
+    IsEmpty,
     IsObject,
     KeysAre,
     LengthIs,
@@ -166,6 +167,9 @@ class GuardList:
 
     def length_is(self, source: Source, length: int) -> None:
         self.add(source, ("length",), lambda: LengthIs(length))
+
+    def is_empty(self, source: Source, empty: bool) -> None:
+        self.add(source, ("empty",), lambda: IsEmpty(empty))
 
     def keys_are(self, source: Source, keys: tuple, ordered: bool = True) -> None:
         self.add(source, ("keys", ordered), lambda: KeysAre(keys, ordered))

@@ -144,8 +144,17 @@ class ContainerFamily(ObjectFamily):
     def truth(self, value: Any) -> bool:
         if id(value) in self.world.loader.unsettled and self.has_method(value, "__len__"):
             if not self.world.class_lookup(type(value), "__bool__")[0]:
-                return self.length(value) != 0
+                return not self._is_empty(value)
         return World.truth(self.world, value)
+
+    def _is_empty(self, value: Any) -> bool:
+        """Of a container from outside; how many items it has is another question."""
+        overlay = self.world.loader.unsettled[id(value)]
+        if not isinstance(overlay, (DictOverlay, ListOverlay)) or overlay.changed:
+            return self.length(value) == 0
+        if not (isinstance(overlay, DictOverlay) and overlay.whole):
+            self.world.guards.is_empty(overlay.source, not overlay.base)
+        return not overlay.base
 
     # -- items
 

@@ -12,7 +12,17 @@ import torch
 
 from lampwork.ir.guard import Equals, Guard, HasKey, TensorIs, Test
 from lampwork.ir.operations import Cycled, remaining
-from lampwork.ir.source import Item, Remaining, Source, any_element, by_any_key, from_base, is_open, is_source
+from lampwork.ir.source import (
+    Item,
+    Remaining,
+    Source,
+    any_element,
+    by_any_key,
+    from_base,
+    is_open,
+    is_source,
+    is_static,
+)
 from lampwork.runtime.guards.failures import why_not
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read, tensor_is
 from lampwork.runtime.guards.rules import rule_of
@@ -129,7 +139,7 @@ class _Renamed:
 
 def _changes(source: Source, test: Test, scope: Scope, is_chosen: bool) -> set[Varying] | None:
     """The numbers in which the value at `source` differs from what `test` asks for; None where it differs otherwise.
-    `is_chosen`: a text that varies leads to it, and so its parameters are not always of one size."""
+    `is_chosen`: a text that varies leads to it."""
     try:
         value = read(source, scope)
     except READ_ERRORS:
@@ -173,21 +183,24 @@ def _texts(guards: Sequence[Guard], scope: Scope) -> dict[Source, tuple[str, str
 
 
 def _tensor_changes(source: Source, test: TensorIs, value: object, is_chosen: bool) -> set[Varying] | None:
-    kinds = (torch.Tensor, torch.nn.Parameter) if is_chosen else (torch.Tensor,)
-    if (
-        not isinstance(value, torch.Tensor)
-        or type(value) not in kinds
-        or value.layout is not torch.strided
-        or value.dim() != len(test.shape)
-    ):
+    kinds: tuple[type, ...] = (torch.Tensor,)
+    is_weight = is_chosen or is_static(source)
+    if is_weight:
+        kinds = (torch.Tensor, torch.nn.Parameter)
+    if not isinstance(value, torch.Tensor) or type(value) not in kinds:
         return None
-    open_layout = TensorIs(**{**vars(test), "shape": (None,) * value.dim(), "strides": (None,) * value.dim()})
-    if tensor_is(value, open_layout):
+    if value.layout is not torch.strided or value.dim() != len(test.shape):
+        return None
+    left_open: dict = {"shape": (None,) * value.dim(), "strides": (None,) * value.dim()}
+    if is_weight:  # others of its size may be frozen, or no parameters
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        left_open |= {"requires_grad": value.requires_grad, "is_leaf": None, "tensor_type": kind}
+    if tensor_is(value, TensorIs(**{**vars(test), **left_open})):
         return None
     found: set[Varying] = set()
     for kind, before, now in (("shape", test.shape, value.shape), ("stride", test.strides, value.stride())):
         found |= {(source, kind, axis) for axis, (a, b) in enumerate(zip(before, now)) if a is not None and a != b}
-    return found
+    return found if found or not is_weight else None
 
 
 def _number_changes(source: Source, before: object, now: object) -> set[Varying] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lampwork.ir.guard import HasKey, KeysAre, LengthIs
+from lampwork.ir.guard import HasKey, IsEmpty, KeysAre, LengthIs
 from lampwork.ir.source import InstanceDict, Source, is_source
 from lampwork.runtime.guards.failures import short
 from lampwork.runtime.guards.interpreter import builtin_length, has_key, keys_are, read
@@ -42,6 +42,21 @@ class LengthIsRule(ContainerRule[LengthIs]):
             snapshots.words(id(value) + LIST_SIZE, 8)
         elif type(value) not in (tuple, str, bytes, frozenset, range):
             raise Unstable("length")
+
+
+@guard_rule(IsEmpty)
+class IsEmptyRule(ContainerRule[IsEmpty]):
+    def difference(self, test: IsEmpty, source: Source, scope: Scope) -> str:
+        length = builtin_length(read(source, scope))
+        return "" if (length == 0) is test.empty else f"had {'no' if test.empty else 'some'} items, has now {length}"
+
+    def emit(self, writer: CheckWriter, test: IsEmpty, source: Source) -> None:
+        value = writer.load(source)
+        length = "len" if writer.type_of(source) in EXACT else "reading.builtin_length"
+        writer.refuse(f"{length}({value}) {'!=' if test.empty else '=='} 0")
+
+    def snapshot(self, snapshots: VersionSnapshots, test: IsEmpty, source: Source) -> None:
+        LengthIsRule().snapshot(snapshots, LengthIs(0), source)
 
 
 @guard_rule(KeysAre)
