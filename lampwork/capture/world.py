@@ -35,6 +35,7 @@ from lampwork.capture.outside.guards import GuardList, Sources
 from lampwork.capture.outside.iterators import Walks
 from lampwork.capture.outside.load import Loader
 from lampwork.capture.outside.names import Names
+from lampwork.capture.outside.open_text import fixed
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.tensor_inputs import TensorInputs
 from lampwork.capture.values.classes import Classes
@@ -43,6 +44,7 @@ from lampwork.capture.values.dispatch import Dispatcher, Families
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.host_results import HostCalls
 from lampwork.capture.values.numbers import BackedNumbers
+from lampwork.capture.values.open_texts import closed_call
 from lampwork.capture.values.tensor_attributes import TensorAttributes
 from lampwork.capture.values.tensor_calls import TensorCalls
 from lampwork.capture.values.unknown_text import joined
@@ -242,13 +244,15 @@ class TorchWorld(Dispatcher):
         return made
 
     def build_string(self, parts: list[str]) -> str:
-        return joined(parts)
+        return joined(fixed(parts) if self.loader.open_texts else parts)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Calls
 
     def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         rule = self.rules.of(function)
+        if self.loader.open_texts and (type(function) is not FunctionType or rule or function in self.intrinsics):
+            args, kwargs = closed_call(function, args, kwargs)
         answer = HANDS_ON if rule is None else rule(self, function, args, kwargs)
         return World.call(self, function, args, kwargs) if answer is HANDS_ON else answer
 
@@ -269,10 +273,13 @@ class TorchWorld(Dispatcher):
         return perform.call_by_effect(self, function, args, kwargs)
 
     def call_new(self, new: Any, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        return perform.call_new(self, new, cls, args, kwargs)
+        return perform.call_new(self, new, cls, *self._closed(cls, args, kwargs))
 
     def instantiate(self, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        return perform.instantiate(self, cls, args, kwargs)
+        return perform.instantiate(self, cls, *self._closed(cls, args, kwargs))
+
+    def _closed(self, cls: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        return closed_call(cls, args, kwargs) if self.loader.open_texts else (args, kwargs)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Names

@@ -16,8 +16,8 @@ from typing import Annotated, ClassVar
 from lampwork.ir.location import Location
 from lampwork.ir.number import NumberExpr, words
 from lampwork.ir.record import record
-from lampwork.ir.source import Argument, Keyword, Root, Source, State, describe, is_static, root_of
-from lampwork.ir.stored import Data, Dropped, OneOf
+from lampwork.ir.source import Argument, Keyword, Root, Source, State, describe, is_source, is_static, root_of, shown
+from lampwork.ir.stored import Data, Dropped, Key, OneOf
 
 
 @record
@@ -201,6 +201,16 @@ class LengthIs(Test):
 
 
 @record
+class IsEmpty(Test):
+    """The builtin container has no items, or, if not `empty`, some."""
+
+    empty: bool
+
+    def words(self, where: str) -> str:
+        return f"not {where}" if self.empty else f"len({where}) > 0"
+
+
+@record
 class KeysAre(Test):
     """The dict's keys, in order (constant keys). The set's elements, in any order, when `ordered` is false."""
 
@@ -213,13 +223,17 @@ class KeysAre(Test):
 
 @record
 class HasKey(Test):
-    """`key in value` is `present`. For instance attributes the source is an `InstanceDict`."""
+    """`key in value` is `present`. For instance attributes the source is an `InstanceDict`. `key` is a constant, or the
+    source of a text that is the key."""
 
-    key: Data
+    key: Key
     present: bool
 
+    def reads(self) -> tuple[Source, ...]:
+        return (self.key,) if is_source(self.key) else ()
+
     def words(self, where: str) -> str:
-        return f"{self.key!r} {'in' if self.present else 'not in'} {where}"
+        return f"{shown(self.key)} {'in' if self.present else 'not in'} {where}"
 
 
 @record

@@ -9,6 +9,8 @@ is read is one class of `runtime/guards/steps/`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from lampwork.ir.record import record
@@ -124,10 +126,14 @@ class Item(Source):
             return f"{describe(base.base)}.{key}"
         if isinstance(base, Item) and isinstance(base.base, InstanceDict) and base.key in _MODULE_DICTS:
             module = describe(base.base.base)
+            if type(key) is not str:
+                return f"{module}[{shown(key)}]"
             return f"{module}.{key}" if not str(key).isdigit() else f"{module}[{key}]"
         if isinstance(base, Remaining):
             return f"element {key} of what is left of {describe(base.base)}"
-        return f"{describe(base)}[{_shown(key)}]"
+        if key is ...:
+            return f"{describe(base)}[any]"
+        return f"{describe(base)}[{shown(key)}]"
 
     def keys(self) -> tuple[Source, ...]:
         return (self.key,) if is_source(self.key) else ()
@@ -204,7 +210,7 @@ class Remembered(Source):
     from_call = True
 
     def describe(self) -> str:
-        shown = [_shown(each) for each in self.args] + [f"{name}={_shown(each)}" for name, each in self.kwargs]
+        shown = [shown(each) for each in self.args] + [f"{name}={shown(each)}" for name, each in self.kwargs]
         return f"{describe(self.base)}({', '.join(shown)})"
 
     def keys(self) -> tuple[Source, ...]:
@@ -326,7 +332,8 @@ def describe(source: Source) -> str:
     return source.describe()
 
 
-def _shown(key: Any) -> str:
+def shown(key: Any) -> str:
+    """A key, a constant or a source, as the user would write it."""
     return describe(key) if is_source(key) else repr(key)
 
 
@@ -357,6 +364,49 @@ def is_lasting(source: Source) -> bool:
             return False
         step = step.parent()
     return is_static(source)
+
+
+def by_any_key(source: Source, names: Collection[object] = ()) -> Source | None:
+    """The path with any key in the place of texts that vary: keys that are sources, and those of `names`. It begins at
+    the last public name before the first of them, so that it is the same for all layers of a model; None without one.
+
+        self.layers[3].scales[self.chosen]      scales[any]
+    """
+    steps: list[Source] = [source]
+    while (base := steps[-1].parent()) is not None:
+        steps.append(base)
+    steps.reverse()
+    first = next((place for place, each in enumerate(steps) if is_open(each, names)), None)
+    if first is None:
+        return None
+    start = first
+    while start > 1 and not _is_public(steps[start - 1]):
+        start -= 1
+    path: Source = Root()
+    for step in steps[max(start - 1, 1) :]:
+        path = Item(path, ...) if is_open(step, names) else from_base(step, path)
+    return path
+
+
+def from_base(step: Any, base: Source) -> Source:
+    """The same step from another value."""
+    return replace(step, base=base)
+
+
+def is_open(step: Source, names: Collection[object]) -> bool:
+    """Whether it is an item of a dict, at a key that varies: a source, or one of `names`."""
+    if not isinstance(step, Item) or isinstance(step.base, InstanceDict):
+        return False
+    return is_source(step.key) or (type(step.key) is str and step.key in names)
+
+
+def _is_public(step: Source) -> bool:
+    return isinstance(step, Item) and type(step.key) is str and not step.key.startswith("_")
+
+
+def any_element(source: Source) -> Source:
+    """The path with any index in the place of its last: texts in one list are chosen together."""
+    return Item(source.base, ...) if isinstance(source, Item) and type(source.key) is int else source
 
 
 def is_source(value: object) -> bool:

@@ -113,12 +113,13 @@ class _Head:
         ]
         for position, _ in enumerate(split.different, len(call_reads)):
             self.lines.append(f"if id(call[{position}]) in state.ids: return MISS")
+        own = "".join(f"id(call[{position}]), " for position, _ in enumerate(split.different, len(call_reads)))
         passed = ""
         for position, _ in enumerate(split.disjoint, len(call_reads) + len(split.different)):
             self.lines.append(f"place{position} = (call[{position}].data_ptr(), extent(call[{position}]))")
             self.lines.append(f"if not state.disjoint(*place{position}): return MISS")
             passed += f"place{position}, "
-        self.lines.append(f"values = state.values if state.left is None else state.now(function, ({passed}))")
+        self.lines.append(f"values = state.values if state.left is None else state.now(function, ({passed}), ({own}))")
         self.lines.append("if values is None: return MISS")
         if call_reads:
             self.lines.append("values = values.copy()")

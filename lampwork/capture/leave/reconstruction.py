@@ -26,6 +26,7 @@ from lampwork.capture.leave.object_reconstruction import DICT_ITERATORS, ObjectT
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.outside import facts
+from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
@@ -100,6 +101,8 @@ class Templates(ObjectTemplates):
 
     def template(self, value: Any) -> Template:
         """How to get `value` again. Raises `Break` for values that no template describes (open files, generators)."""
+        if type(value) is OpenText:
+            value = value.fixed()
         kind = type(value)
         if kind in (type(None), bool, int, float, str):
             return ConstantValue(value)

@@ -20,6 +20,7 @@ import torch
 from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
+from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import UnknownArray
@@ -125,7 +126,7 @@ _FINAL = frozenset({round, math.floor, math.ceil, math.trunc, bytes})
 def is_object(value: Any) -> bool:
     """Whether `value` is an object of a Python class, whose special methods may be the program's."""
     kind = type(value)
-    if kind in SYMBOLIC or kind in (Scalar, UnknownText, UnknownArray):
+    if kind in SYMBOLIC or kind in (Scalar, UnknownText, OpenText, UnknownArray):
         return False
     return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 

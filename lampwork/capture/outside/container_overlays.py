@@ -18,12 +18,14 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.outside.guards import GuardList, Sources
+from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import (
     MISSING,
     Break,
     CellOverlay,
     DictOverlay,
     IdentityNumber,
+    KeysOverlay,
     ListOverlay,
     Origin,
     Pending,
@@ -51,7 +53,7 @@ class ContainerOverlays:
         self.sets: dict[int, SetOverlay] = {}
         self.instances: dict[int, DictOverlay] = {}
         #: Containers whose contents are still partly raw, by id of the copy.
-        self.unsettled: dict[int, DictOverlay | ListOverlay | SetOverlay] = {}
+        self.unsettled: dict[int, DictOverlay | ListOverlay | SetOverlay | KeysOverlay] = {}
         self.slots: dict[int, SlotOverlay] = {}
         self.cells: dict[int, CellOverlay] = {}
         self._class_sources: dict[int, Source | None] = {}
@@ -223,6 +225,27 @@ class ContainerOverlays:
             self.dict_keys(overlay)
         return True
 
+    def read_open(self, overlay: DictOverlay, key: OpenText) -> Any:
+        """`dict_read` at the key that a text is on each call; the text is fixed where the program wrote to the dict."""
+        if not self._stays_open(overlay):
+            return self.dict_read(overlay, key.fixed())
+        if key.now not in overlay.base:
+            self.guards.has_key(overlay.source, key.source, False)
+            return MISSING
+        return self.load(overlay.base[key.now], self.sources.item(overlay.source, key.source))
+
+    def has_open(self, overlay: DictOverlay, key: OpenText) -> bool:
+        """`dict_has`, as `read_open`."""
+        if not self._stays_open(overlay):
+            return self.dict_has(overlay, key.fixed())
+        present = key.now in overlay.base
+        self.guards.has_key(overlay.source, key.source, present)
+        return present
+
+    def _stays_open(self, overlay: DictOverlay) -> bool:
+        """Whether the dict is as the call found it, and all its keys are compared as text is."""
+        return not overlay.changed and overlay.owner is None and all(type(each) is str for each in overlay.base)
+
     def dict_write(self, overlay: DictOverlay, key: Any, value: Any) -> None:
         self._admit(overlay, key)
         if _is_identity(key) or key in overlay.deleted:  # which puts a key at the end, wherever it was
@@ -282,6 +305,20 @@ class ContainerOverlays:
             same = all(each is other or (is_plain(each) and each == other) for each, other in zip(loaded, key))
         if not same:
             raise Break("dict-key", f"a container from outside is read whole, with a key of type {type(key).__name__}")
+
+    def keys_view(self, overlay: DictOverlay) -> Any:
+        """`dict.keys()`: nothing is guarded before more of it is looked at than single keys."""
+        copy = overlay.copy
+        view = dict.keys(copy) if type(copy) is dict else copy.keys()
+        if not overlay.whole:
+            self.unsettled[id(view)] = KeysOverlay(view, overlay)
+        return view
+
+    def keys_settle(self, overlay: KeysOverlay) -> Any:
+        """Guards all keys and their order: the view is an ordinary one from here on."""
+        self.dict_keys(overlay.of)
+        self.unsettled.pop(id(overlay.view), None)
+        return overlay.view
 
     def dict_settle(self, overlay: DictOverlay) -> dict:
         """All keys guarded and all values loaded: the copy is an ordinary dict from here on."""
@@ -383,6 +420,8 @@ class ContainerOverlays:
                 self.dict_settle(overlay)
             elif type(overlay) is ListOverlay:
                 self.list_settle(overlay)
+            elif type(overlay) is KeysOverlay:
+                self.keys_settle(overlay)
             else:
                 self.set_settle(overlay)  # type: ignore[arg-type]
         return value

@@ -15,10 +15,11 @@ import torch
 from lampwork import _torch
 from lampwork.fakes.symbolic import SMALLEST_SIZE, SymbolicSizes, size_of
 from lampwork.ir.size import INFINITY
-from lampwork.ir.source import Argument, Item, Keyword, Source
+from lampwork.ir.source import Argument, Item, Keyword, Source, any_element, by_any_key
 
 #: (source, "shape" | "stride" | "value", dimension): an integer that differed between calls; (source, "iterator", 0):
-#: an iterator that had other elements left in each.
+#: an iterator that had other elements left in each; (source, "text", 0): a text that names other things in each. What
+#: such a text leads to is told by its path with any key (`ir.source.by_any_key`).
 Varying = tuple[Source, str, int]
 
 
@@ -40,7 +41,12 @@ class DynamicPolicy:
             return False
         if self.everything and is_argument(source):
             return True
-        return bool(self.varied) and (source, kind, axis) in self.varied
+        if not self.varied:
+            return False
+        if (any_element(source) if kind == "text" else source, kind, axis) in self.varied:
+            return True
+        anywhere = by_any_key(source)
+        return anywhere is not None and (anywhere, kind, axis) in self.varied
 
     def follows(self, iterator: Source) -> bool:
         """Whether a loop over an iterator from outside is captured to its end: not if its turns are entries of their

@@ -18,6 +18,7 @@ from lampwork.ir.guard import (
     FunctionIs,
     Guard,
     HasKey,
+    IsEmpty,
     IsObject,
     KeysAre,
     LengthIs,
@@ -53,6 +54,7 @@ from lampwork.ir.source import (
     State,
     ThreadNames,
     TypeOf,
+    is_source,
 )
 
 
@@ -166,11 +168,15 @@ class GuardList:
     def length_is(self, source: Source, length: int) -> None:
         self.add(source, ("length",), lambda: LengthIs(length))
 
+    def is_empty(self, source: Source, empty: bool) -> None:
+        self.add(source, ("empty",), lambda: IsEmpty(empty))
+
     def keys_are(self, source: Source, keys: tuple, ordered: bool = True) -> None:
         self.add(source, ("keys", ordered), lambda: KeysAre(keys, ordered))
 
     def has_key(self, source: Source, key: Any, present: bool) -> None:
-        self.add(source, ("key", type(key), key), lambda: HasKey(key, present))
+        which = id(key) if is_source(key) else key
+        self.add(source, ("key", type(key), which), lambda: HasKey(key, present))
 
     def same_object(self, source: Source, other: Source) -> None:
         self.add(source, ("same", id(other)), lambda: SameObject(other))

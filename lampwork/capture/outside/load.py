@@ -28,6 +28,7 @@ import torch
 from lampwork.capture.outside.class_lookups import ClassLookups
 from lampwork.capture.outside.container_overlays import ContainerOverlays
 from lampwork.capture.outside.guards import GuardList, Sources
+from lampwork.capture.outside.open_text import OpenText, open_text
 from lampwork.capture.outside.overlay import (
     Break,
     CellOverlay,
@@ -70,6 +71,9 @@ class Loader(ContainerOverlays):
         self.opaque: set[int] = set()
         #: Symbols for integers from outside, by id of the source.
         self.integers: dict[int, Any] = {}
+        #: Texts that no guard fixes, by id of the source; and what they are in this call.
+        self.open_texts: dict[int, OpenText] = {}
+        self._open_names: set[str] = set()
         #: Objects of the program's own making whose `__dict__` it holds, by the id of that.
         self.dict_owners: dict[int, Any] = {}
         #: What stands for objects that host calls make (`values/host_results.py`), with the calls, by id.
@@ -85,6 +89,7 @@ class Loader(ContainerOverlays):
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:
             self._by_type[kind] = self._load_plain
+        self._by_type[str] = self._load_text
         self._by_type[int] = self._load_integer
         self._by_type[float] = self._load_float
         for kind in BUILTIN_TYPES:
@@ -152,6 +157,19 @@ class Loader(ContainerOverlays):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _load_plain(self, raw: Any, source: Source) -> Any:
+        self.guards.equals(source, raw)
+        return raw
+
+    def _load_text(self, raw: str, source: Source) -> Any:
+        """Itself; open, if it differed between calls, or is the same as another one that did."""
+        known = self.open_texts.get(id(source))
+        if known is not None:
+            return known
+        if raw in self._open_names or self.tensors.policy.is_symbol(source, "text"):
+            self._open_names.add(raw)
+            self.guards.type_is(source, str)
+            made = self.open_texts[id(source)] = open_text(raw, source, self.guards.equals)
+            return made
         self.guards.equals(source, raw)
         return raw
 

@@ -130,6 +130,16 @@ class DictOverlay:
         return self.held.get(key, self.base[key])
 
 
+class KeysOverlay:
+    """`keys()` of a dict from outside of which nothing was looked at but single keys (`key in table.keys()`)."""
+
+    __slots__ = ("view", "of")
+
+    def __init__(self, view: Any, of: DictOverlay) -> None:
+        self.view = view
+        self.of = of
+
+
 class ListOverlay:
     """A list or deque from outside. `state`: "raw" (elements pending), "appended" (only appended to, nothing looked at
     since), "settled" (length and all elements guarded; `copy` is an ordinary container)."""

@@ -10,7 +10,11 @@ import collections
 from typing import Any
 
 from lampwork.capture.machine import UNBOUND
-from lampwork.capture.outside.overlay import MISSING, DictOverlay, ListOverlay
+from lampwork.capture.outside.overlay import MISSING, DictOverlay, KeysOverlay, ListOverlay
+
+#: Of views of keys, those of ordered dicts too.
+_IN_KEYS: Any = type({}.keys()).__contains__
+_OWN_KEYS = frozenset({dict.keys, collections.OrderedDict.keys})
 
 
 def _overlay_getitem(world: Any, overlay: Any, key: Any) -> Any:
@@ -42,6 +46,8 @@ def _overlay_delitem(world: Any, overlay: Any, key: Any) -> Any:
 
 
 def _overlay_contains(world: Any, overlay: Any, key: Any) -> Any:
+    if type(overlay) is KeysOverlay:
+        overlay = overlay.of
     return world.loader.dict_has(overlay, key) if type(overlay) is DictOverlay else UNBOUND
 
 
@@ -76,8 +82,10 @@ def _overlay_update(world: Any, overlay: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _overlay_keys(world: Any, overlay: Any) -> Any:
-    world.loader.dict_keys(overlay)
-    return dict.keys(overlay.copy) if type(overlay.copy) is dict else overlay.copy.keys()
+    if type(overlay.copy).keys not in _OWN_KEYS:  # a class of the program's has a view of its own
+        world.loader.dict_keys(overlay)
+        return overlay.copy.keys()
+    return world.loader.keys_view(overlay)
 
 
 def _overlay_append(world: Any, overlay: Any, value: Any) -> Any:
@@ -102,6 +110,7 @@ SHADOW_METHODS: dict[Any, Any] = {
     dict.__getitem__: _overlay_getitem, dict.__setitem__: _overlay_setitem, dict.__delitem__: _overlay_delitem,
     collections.OrderedDict.__setitem__: _overlay_setitem, collections.OrderedDict.__delitem__: _overlay_delitem,
     dict.__contains__: _overlay_contains, dict.pop: _overlay_pop, dict.setdefault: _overlay_setdefault,
+    _IN_KEYS: _overlay_contains,
     collections.OrderedDict.pop: _overlay_pop, collections.OrderedDict.setdefault: _overlay_setdefault,
     dict.update: _overlay_update, collections.OrderedDict.update: _overlay_update, dict.keys: _overlay_keys,
     list.append: _overlay_append, list.extend: _overlay_extend, list.__getitem__: _overlay_getitem,

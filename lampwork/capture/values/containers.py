@@ -103,7 +103,7 @@ class ContainerFamily(ObjectFamily):
             if not isinstance(left, _CONTAINERS) or not isinstance(right, _CONTAINERS):
                 return World.compare_op(self.world, op, left, right)
             raise Break("comparison", "containers of objects are compared")
-        if isinstance(left, dict) and self._own_method(left, "__eq__"):
+        if isinstance(left, dict) and self.has_method(left, "__eq__"):
             if not all(self.world.loader.has_identity_hash(key) for key in [*left, *right]):
                 raise Break("comparison", "dicts with objects as keys are compared")
             if isinstance(left, collections.OrderedDict) and list(left) != list(right):
@@ -134,7 +134,7 @@ class ContainerFamily(ObjectFamily):
             self.world.machine.complete(self.world.compare_op(operator.eq, left, right))
         )
 
-    def _own_method(self, container: Any, name: str) -> bool:
+    def has_method(self, container: Any, name: str) -> bool:
         """Whether the container's class keeps the builtin method `name`; guarded."""
         cls = type(container)
         if cls in BUILTIN or cls in _IN_C:
@@ -142,10 +142,19 @@ class ContainerFamily(ObjectFamily):
         return type(self.world.class_lookup(cls, name)[1]) is not FunctionType
 
     def truth(self, value: Any) -> bool:
-        if id(value) in self.world.loader.unsettled and self._own_method(value, "__len__"):
+        if id(value) in self.world.loader.unsettled and self.has_method(value, "__len__"):
             if not self.world.class_lookup(type(value), "__bool__")[0]:
-                return self.length(value) != 0
+                return not self._is_empty(value)
         return World.truth(self.world, value)
+
+    def _is_empty(self, value: Any) -> bool:
+        """Of a container from outside; how many items it has is another question."""
+        overlay = self.world.loader.unsettled[id(value)]
+        if not isinstance(overlay, (DictOverlay, ListOverlay)) or overlay.changed:
+            return self.length(value) == 0
+        if not (isinstance(overlay, DictOverlay) and overlay.whole):
+            self.world.guards.is_empty(overlay.source, not overlay.base)
+        return not overlay.base
 
     # -- items
 
@@ -153,7 +162,7 @@ class ContainerFamily(ObjectFamily):
         loader = self.world.loader
         key = self.world.native_key(container, key)
         overlay = loader.unsettled.get(id(container))
-        if overlay is not None and self._own_method(container, "__getitem__"):
+        if overlay is not None and self.has_method(container, "__getitem__"):
             if type(overlay) is ListOverlay:
                 if type(key) is int:
                     return loader.list_read(overlay, key)
@@ -174,7 +183,7 @@ class ContainerFamily(ObjectFamily):
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         key = self.world.native_key(container, key)
         overlay = self.world.loader.unsettled.get(id(container))
-        if overlay is not None and self._own_method(container, "__setitem__"):
+        if overlay is not None and self.has_method(container, "__setitem__"):
             if type(overlay) is DictOverlay:
                 self.world.loader.dict_write(overlay, key, value)
                 return
@@ -185,7 +194,7 @@ class ContainerFamily(ObjectFamily):
     def del_item(self, container: Any, key: Any) -> None:
         key = self.world.native_key(container, key)
         overlay = self.world.loader.unsettled.get(id(container))
-        if overlay is not None and self._own_method(container, "__delitem__"):
+        if overlay is not None and self.has_method(container, "__delitem__"):
             if type(overlay) is DictOverlay:
                 if not self.world.loader.dict_delete(overlay, key):
                     raise KeyError(key)
@@ -267,10 +276,10 @@ class ContainerFamily(ObjectFamily):
         if not isinstance(container, _CONTAINERS):
             return HANDS_ON
         overlay = self.world.loader.unsettled.get(id(container))
-        if overlay is not None and type(overlay) is DictOverlay and self._own_method(container, "__contains__"):
+        if overlay is not None and type(overlay) is DictOverlay and self.has_method(container, "__contains__"):
             return self.world.loader.dict_has(overlay, item)
         self.world.touch(container)
-        if isinstance(container, (list, tuple, collections.deque)) and self._own_method(container, "__contains__"):
+        if isinstance(container, (list, tuple, collections.deque)) and self.has_method(container, "__contains__"):
             return self._sequence_contains(item, container)
         self.check_key(container, item)
         return HANDS_ON
@@ -313,7 +322,7 @@ class ContainerFamily(ObjectFamily):
 
     def length(self, value: Any) -> int:
         overlay = self.world.loader.unsettled.get(id(value))
-        if overlay is not None and self._own_method(value, "__len__"):
+        if overlay is not None and self.has_method(value, "__len__"):
             return self._overlay_length(overlay)
         return World.length(self.world, value)
 
@@ -331,7 +340,7 @@ class ContainerFamily(ObjectFamily):
     def iterate(self, value: Any) -> Any:
         loader = self.world.loader
         overlay = loader.unsettled.get(id(value))
-        if type(overlay) is DictOverlay and self._own_method(value, "__iter__"):
+        if type(overlay) is DictOverlay and self.has_method(value, "__iter__"):
             loader.dict_keys(overlay)
             if type(value) is dict:
                 return dict.__iter__(value)

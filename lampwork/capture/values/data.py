@@ -13,6 +13,7 @@ import torch
 
 from lampwork.capture.outside.plain import DATES, DIGESTS, HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS
+from lampwork.capture.values.key_views import KEY_VIEWS
 
 if TYPE_CHECKING:
     from lampwork.capture.outside.load import Loader
@@ -38,6 +39,8 @@ class Data:
         """Whether it is plain data, a tensor, or a container of them."""
         kind = type(value)
         if kind in _DATA_TYPES:
+            if kind in KEY_VIEWS:
+                self.loader.settle(value)
             return kind is not slice or (
                 self.is_data(value.start) and self.is_data(value.stop) and self.is_data(value.step)
             )

@@ -3,12 +3,14 @@
     a + b        the families of both classes, best rank first, until one does not hand on; then Python (`World`)
     a[k], -a     the family of `a`
 
+    texts that are keys     open_texts.py
     unknown texts           text.py
     numbers                 scalars.py
     arrays                  arrays.py
     symbols                 sizes.py
     tensors                 tensors.py
     containers              containers.py
+    views of keys           key_views.py
     anything else           objects.py
 
 An object from outside of which only the class is known is told by its identity and refuses before all others
@@ -29,15 +31,19 @@ from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIter
 from lampwork.capture.natives.conversions import index_of
 from lampwork.capture.natives.effect_classes import ITERATORS
 from lampwork.capture.outside.identity import MANY_EQUAL, same_data
+from lampwork.capture.outside.open_text import OpenText
+from lampwork.capture.outside.open_text import fixed as closed
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, unsupported
 from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.containers import ContainerFamily
 from lampwork.capture.values.family import HANDS_ON, Family
+from lampwork.capture.values.key_views import KeyViewFamily
 from lampwork.capture.values.modules import ModuleFamily
 from lampwork.capture.values.objects import NamespaceFamily, ObjectFamily
 from lampwork.capture.values.opaque import OpaqueFamily
+from lampwork.capture.values.open_texts import OpenTextFamily
 from lampwork.capture.values.scalar import Scalar, is_backed, taken, taken_in
 from lampwork.capture.values.scalars import ScalarFamily
 from lampwork.capture.values.sizes import SizeFamily, number
@@ -63,25 +69,30 @@ class Families(dict[type, Family]):
     """The families of a world, and to which of them the values of a class belong."""
 
     def __init__(self, world: TorchWorld) -> None:
+        self.open_text = OpenTextFamily(world)
         self.text = TextFamily(world)
         self.scalar = ScalarFamily(world)
         self.array = ArrayFamily(world)
         self.size = SizeFamily(world)
         self.tensor = TensorFamily(world)
         self.container = ContainerFamily(world)
+        self.key_view = KeyViewFamily(world)
         self.module = ModuleFamily(world)
         self.namespace = NamespaceFamily(world)
         self.plain = ObjectFamily(world)
         self.opaque = OpaqueFamily(world)
         #: Classes of what stands for numbers and texts.
-        self.stand_ins = self.text.stand_ins | self.scalar.stand_ins | self.size.stand_ins
+        self.stand_ins = self.open_text.stand_ins | self.text.stand_ins | self.scalar.stand_ins | self.size.stand_ins
         #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
         #: the array sees a float.
         self.ranked = (
-            self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.module, self.namespace,
+            self.open_text, self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.key_view,
+            self.module, self.namespace,
         )  # fmt: skip
         #: Those that native functions are asked of, by class of values: numbers first, for arrays take known ones only.
-        self.of_natives = {cls: each for each in (self.scalar, self.size, self.array) for cls in each.stand_ins}
+        self.of_natives = {
+            cls: each for each in (self.open_text, self.scalar, self.size, self.array) for cls in each.stand_ins
+        }
 
     def __missing__(self, cls: type) -> Family:
         found = self[cls] = next((each for each in self.ranked if each.has(cls)), self.plain)
@@ -180,6 +191,8 @@ class Dispatcher(World):
 
     def is_(self, left: Any, right: Any) -> bool:
         kind = type(left)
+        if kind is OpenText or type(right) is OpenText:
+            return left is not None and right is not None and self.is_(closed(left), closed(right))
         if kind in MANY_EQUAL and kind is type(right):
             frames = self.machine.frames
             return same_data(self.loader, left, right, frames[-1].code.raw.co_consts if frames else ())
@@ -218,13 +231,15 @@ class Dispatcher(World):
         return self.family(value).length(value)
 
     def get_item(self, container: Any, key: Any) -> Any:
+        if type(key) is OpenText:
+            return self.families.open_text.found(container, key)
         return self.family(container).get_item(container, key)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
-        self.family(container).set_item(container, key, value)
+        self.family(container).set_item(container, closed(key), value)
 
     def del_item(self, container: Any, key: Any) -> None:
-        self.family(container).del_item(container, key)
+        self.family(container).del_item(container, closed(key))
 
     def native_key(self, container: Any, key: Any, value: Any = None) -> Any:
         """A key or an index, at which `value` may be stored, as native code takes it: numbers are what they are now."""
@@ -282,10 +297,10 @@ class Dispatcher(World):
         self.families.container.append(target, value)
 
     def map_add(self, target: dict, key: Any, value: Any) -> None:
-        self.families.container.add_pair(target, key, value)
+        self.families.container.add_pair(target, closed(key), value)
 
     def set_add(self, target: set, value: Any) -> None:
-        self.families.container.add(target, value)
+        self.families.container.add(target, closed(value))
 
     def list_extend(self, target: list, values: Any) -> None:
         World.list_extend(self, self.loader.settle(target), self.family(values).unpacked(values))

@@ -53,7 +53,7 @@ class StaticState:
     `values`: those that stay; where `left` is not None, `now` completes them for a call.
     """
 
-    __slots__ = ("values", "left", "positions", "generation", "ids", "disjoint", "address", "_table", "_keep")
+    __slots__ = ("values", "left", "positions", "apart", "generation", "ids", "disjoint", "address", "_table", "_keep")
 
     def __init__(
         self,
@@ -63,29 +63,42 @@ class StaticState:
         pinned: Sequence[Any],
         generation: object = None,
         left: Check | None = None,
-        positions: Sequence[int] = (),
+        positions: Sequence[int | None] = (),
+        apart: Sequence[int] = (),
     ) -> None:
         self.values = values
         #: Stays the same object while the weights among `values` do, where they are in memory included; None: it is
         #: not known.
         self.generation = generation
-        #: Checks what snapshots do not cover, and returns the values at `positions`; see `per_call.py`.
-        self.left, self.positions = left, positions
+        #: Checks what snapshots do not cover, and returns the values at `positions`; see `per_call.py`. Those of these
+        #: numbers `apart` must be other objects than the call's own, and not overlap them; they may have no position.
+        self.left, self.positions, self.apart = left, positions, apart
         self.ids = frozenset(map(id, pinned))
         self.disjoint = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).disjoint
         self._table, self._keep = table, keep
         self.address = table.buffer_info()[0]
 
-    def now(self, function: object, passed: tuple) -> list[Any] | None:
-        """The values in this call; None where a guard does not hold. `passed`: see `per_call_check`."""
+    def now(self, function: object, passed: tuple, own: tuple = ()) -> list[Any] | None:
+        """The values in this call; None where a guard does not hold. `passed`: see `per_call_check`. `own`: ids of the
+        call's own objects."""
         assert self.left is not None
         found = self.left(function, passed, {})
-        if found is None:
+        if found is None or (self.apart and not self._are_apart([found[each] for each in self.apart], passed, own)):
             return None
         values = self.values.copy()
         for position, value in zip(self.positions, found):
-            values[position] = value
+            if position is not None:
+                values[position] = value
         return values
+
+    @staticmethod
+    def _are_apart(values: Sequence[Any], passed: tuple, own: tuple) -> bool:
+        if own and not set(own).isdisjoint(map(id, values)):
+            return False
+        if not passed:
+            return True
+        disjoint = Overlap([value for value in values if issubclass(type(value), torch.Tensor)]).disjoint
+        return all(disjoint(*place) for place in passed)
 
 
 class StaticGuards:
@@ -172,8 +185,12 @@ class StaticGuards:
             snapshots.add_guard(guard)
         per_call = [source for source in self._reads if not snapshots.add_read(source)]
         outside = [source for source in self._others if not snapshots.add_read(source)]
+        known = set(map(id, per_call))
+        apart = [source for source in outside if id(source) not in known]
         try:
-            left = per_call_check(self._guards, per_call, snapshots) if snapshots.left or per_call else None
+            left = None
+            if snapshots.left or per_call or apart:
+                left = per_call_check(self._guards, (*per_call, *apart), snapshots)
         except LookupError:
             return None, self._check(function)
         table = snapshots.table()
@@ -182,8 +199,6 @@ class StaticGuards:
         found = self._check(function)
         if found is None or compare()(table.buffer_info()[0]):
             return None, found
-        if outside and not (left is not None and left.disjoint.issuperset(map(id, outside))):
-            return None, found  # the call's own objects would be compared with objects of this call alone
         self._snapshots = snapshots
         snapshots.let_go()
         stays = {id(source) for source in self._reads}.difference(map(id, per_call))
@@ -199,8 +214,10 @@ class StaticGuards:
         keep = (snapshots, pinned)
         if left is None:
             return StaticState(values, table, keep, pinned, generation), found
-        positions = [places[id(source)] for source in left.reads]
-        return StaticState(values, table, keep, pinned, generation, left.call, positions), found
+        positions = [places.get(id(source)) for source in left.reads]
+        compared = fleeting - left.disjoint  # the others were found to overlap nothing that is passed
+        with_own = [number for number, source in enumerate(left.reads) if id(source) in compared]
+        return StaticState(values, table, keep, pinned, generation, left.call, positions, with_own), found
 
 
 class Split:

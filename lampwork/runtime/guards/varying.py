@@ -1,4 +1,4 @@
-"""What differed between two calls of a compiled function, if that was sizes and integers alone.
+"""What differed between two calls of a compiled function, if that was sizes, integers, and texts that name others.
 
 A call that misses an entry by nothing but these is worth an entry in which they are symbols
 (`capture/outside/dynamic_sizes.py`).
@@ -10,14 +10,24 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from lampwork.ir.guard import Equals, Guard, TensorIs
+from lampwork.ir.guard import Equals, Guard, HasKey, TensorIs, Test
 from lampwork.ir.operations import Cycled, remaining
-from lampwork.ir.source import Item, Remaining, Source
+from lampwork.ir.source import (
+    Item,
+    Remaining,
+    Source,
+    any_element,
+    by_any_key,
+    from_base,
+    is_open,
+    is_source,
+    is_static,
+)
 from lampwork.runtime.guards.failures import why_not
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read, tensor_is
 from lampwork.runtime.guards.rules import rule_of
 
-#: (source, "shape" | "stride" | "value" | "iterator", dimension).
+#: (source, "shape" | "stride" | "value" | "iterator" | "text", dimension).
 Varying = tuple[Source, str, int]
 
 #: Entries of a continuation from which on no iterator is followed that keeps a call from one: a turn, one with numbers
@@ -85,39 +95,112 @@ def _container(source: Source) -> Source | None:
 
 
 def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:
-    found: set[Varying] = set()
+    texts = _texts(guards, scope)
+    renamed = _Renamed(dict(texts.values()))
+    found: set[Varying] = {(any_element(source), "text", 0) for source in texts}
     for guard in guards:
-        test = guard.test
-        if rule_of(test).follows_sizes:
+        if rule_of(guard.test).follows_sizes or guard.source in texts:
             continue
-        if not why_not(guard, scope):
+        at = renamed.path(guard.source) if texts else guard.source  # what the text leads to now
+        if at is guard.source and not why_not(guard, scope):
             continue
-        try:
-            value = read(guard.source, scope)
-        except READ_ERRORS:
+        anywhere = by_any_key(at, renamed.names.values())
+        changed = _changes(at, guard.test, scope, anywhere is not None)
+        if changed is None and not texts:
             return None
-        if isinstance(test, TensorIs):
-            changed = _tensor_changes(guard.source, test, value)
-        elif isinstance(test, Equals):
-            changed = _number_changes(guard.source, test.value, value)
-        else:
-            return None
-        if changed is None:
-            return None
-        found |= changed
+        for source, kind, axis in changed or ():
+            found.add((by_any_key(source, renamed.names.values()) or source, kind, axis))
     return frozenset(found)
 
 
-def _tensor_changes(source: Source, test: TensorIs, value: object) -> set[Varying] | None:
-    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.dim() != len(test.shape):
+class _Renamed:
+    """Paths with other keys of dicts: `names` says which, before and now. Each path is kept, as it is known by its
+    id (`Scope.known`)."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+        self._made: dict[int, Source] = {}
+
+    def path(self, source: Source) -> Source:
+        """`source` with the keys replaced; itself where it has none of them."""
+        found = self._made.get(id(source))
+        if found is None:
+            base = source.parent()
+            found = source
+            if base is not None:
+                moved = self.path(base)
+                if isinstance(source, Item) and not is_source(source.key) and is_open(source, self.names):
+                    found = Item(moved, self.names[source.key])
+                elif moved is not base:
+                    found = from_base(source, moved)
+            self._made[id(source)] = found
+        return found
+
+
+def _changes(source: Source, test: Test, scope: Scope, is_chosen: bool) -> set[Varying] | None:
+    """The numbers in which the value at `source` differs from what `test` asks for; None where it differs otherwise.
+    `is_chosen`: a text that varies leads to it."""
+    try:
+        value = read(source, scope)
+    except READ_ERRORS:
         return None
-    open_layout = TensorIs(**{**vars(test), "shape": (None,) * value.dim(), "strides": (None,) * value.dim()})
-    if tensor_is(value, open_layout):
+    if isinstance(test, TensorIs):
+        return _tensor_changes(source, test, value, is_chosen)
+    if is_chosen and isinstance(test, Equals) and type(test.value) is type(value) is str and value != test.value:
+        return {(source, "text", 0)}
+    return _number_changes(source, test.value, value) if isinstance(test, Equals) else None
+
+
+def _texts(guards: Sequence[Guard], scope: Scope) -> dict[Source, tuple[str, str]]:
+    """Texts that differ and that lead to what the program reads, as keys of dicts: by source, before and now.
+
+    Others say what the program does (`mode == "train"`), so that what differs beside them is another case of it.
+    """
+    found: dict[Source, tuple[str, str]] = {}
+    for guard in guards:
+        if isinstance(guard.test, Equals) and type(guard.test.value) is str:
+            try:
+                now = read(guard.source, scope)
+            except READ_ERRORS:
+                continue
+            if type(now) is str and now != guard.test.value:
+                found[guard.source] = (guard.test.value, now)
+    if not found:
+        return found
+    names = dict(found.values())
+    keys: set[str] = set()
+    seen: set[int] = set()
+    for guard in guards:
+        step: Source | None = guard.source
+        while step is not None and id(step) not in seen:
+            seen.add(id(step))
+            if isinstance(step, Item) and not is_source(step.key) and is_open(step, names):
+                keys.add(step.key)
+            step = step.parent()
+        if isinstance(guard.test, HasKey) and type(guard.test.key) is str:
+            keys.add(guard.test.key)
+    return {source: pair for source, pair in found.items() if pair[0] in keys}
+
+
+def _tensor_changes(source: Source, test: TensorIs, value: object, is_chosen: bool) -> set[Varying] | None:
+    kinds: tuple[type, ...] = (torch.Tensor,)
+    is_weight = is_chosen or is_static(source)
+    if is_weight:
+        kinds = (torch.Tensor, torch.nn.Parameter)
+    if not isinstance(value, torch.Tensor) or type(value) not in kinds:
+        return None
+    if value.layout is not torch.strided or value.dim() != len(test.shape):
+        return None
+    left_open: dict = {"shape": (None,) * value.dim(), "strides": (None,) * value.dim()}
+    if is_weight:  # others of its size may be frozen, or no parameters
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        left_open |= {"requires_grad": value.requires_grad, "is_leaf": None, "tensor_type": kind}
+    if tensor_is(value, TensorIs(**{**vars(test), **left_open})):
         return None
     found: set[Varying] = set()
     for kind, before, now in (("shape", test.shape, value.shape), ("stride", test.strides, value.stride())):
         found |= {(source, kind, axis) for axis, (a, b) in enumerate(zip(before, now)) if a is not None and a != b}
-    return found
+    return found if found or not is_weight else None
 
 
 def _number_changes(source: Source, before: object, now: object) -> set[Varying] | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lampwork.ir.guard import HasKey, KeysAre, LengthIs
-from lampwork.ir.source import InstanceDict, Source
+from lampwork.ir.guard import HasKey, IsEmpty, KeysAre, LengthIs
+from lampwork.ir.source import InstanceDict, Source, is_source
 from lampwork.runtime.guards.failures import short
 from lampwork.runtime.guards.interpreter import builtin_length, has_key, keys_are, read
 from lampwork.runtime.guards.memory_words import DICT_USED, LIST_SIZE, Unstable
@@ -44,6 +44,21 @@ class LengthIsRule(ContainerRule[LengthIs]):
             raise Unstable("length")
 
 
+@guard_rule(IsEmpty)
+class IsEmptyRule(ContainerRule[IsEmpty]):
+    def difference(self, test: IsEmpty, source: Source, scope: Scope) -> str:
+        length = builtin_length(read(source, scope))
+        return "" if (length == 0) is test.empty else f"had {'no' if test.empty else 'some'} items, has now {length}"
+
+    def emit(self, writer: CheckWriter, test: IsEmpty, source: Source) -> None:
+        value = writer.load(source)
+        length = "len" if writer.type_of(source) in EXACT else "reading.builtin_length"
+        writer.refuse(f"{length}({value}) {'!=' if test.empty else '=='} 0")
+
+    def snapshot(self, snapshots: VersionSnapshots, test: IsEmpty, source: Source) -> None:
+        LengthIsRule().snapshot(snapshots, LengthIs(0), source)
+
+
 @guard_rule(KeysAre)
 class KeysAreRule(ContainerRule[KeysAre]):
     def difference(self, test: KeysAre, source: Source, scope: Scope) -> str:
@@ -71,19 +86,23 @@ class KeysAreRule(ContainerRule[KeysAre]):
 @guard_rule(HasKey)
 class HasKeyRule(ContainerRule[HasKey]):
     def difference(self, test: HasKey, source: Source, scope: Scope) -> str:
-        if has_key(read(source, scope), test.key) is test.present:
+        key = read(test.key, scope) if is_source(test.key) else test.key
+        if has_key(read(source, scope), key) is test.present:
             return ""
-        return f"{'lost' if test.present else 'gained'} the key {test.key!r}"
+        return f"{'lost' if test.present else 'gained'} the key {key!r}"
 
     def emit(self, writer: CheckWriter, test: HasKey, source: Source) -> None:
         value = writer.load(source)
+        key = writer.load(test.key) if is_source(test.key) else writer.literal(test.key)
         if isinstance(source, InstanceDict) or writer.type_of(source) in (dict, set, frozenset):
-            writer.refuse(f"{writer.literal(test.key)} {'not in' if test.present else 'in'} {value}")
+            writer.refuse(f"{key} {'not in' if test.present else 'in'} {value}")
         else:
-            writer.refuse(f"reading.has_key({value}, {writer.literal(test.key)}) is not {test.present}")
+            writer.refuse(f"reading.has_key({value}, {key}) is not {test.present}")
 
     def snapshot(self, snapshots: VersionSnapshots, test: HasKey, source: Source) -> None:
         value = snapshots.value(source)
+        if is_source(test.key):
+            snapshots.value(test.key)
         if snapshots.is_class_dict(value):
             return
         if not isinstance(value, dict):
