@@ -93,8 +93,8 @@ def symbolic_layout(
         marked = marks.dynamic.get(axis)
         if marked is None and not policy.is_symbol(source, "shape", axis) and axis not in marks.maybe:
             continue
-        lower, upper = marked if marked is not None else (SMALLEST_SIZE, INFINITY)
-        lower = max(lower or SMALLEST_SIZE, SMALLEST_SIZE)
+        lower, upper = marked if marked is not None else (1, INFINITY)
+        lower = max(lower or 1, 1)
         upper = INFINITY if upper is None else min(upper, INFINITY)
         if not lower <= size <= upper:
             continue
