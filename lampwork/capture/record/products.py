@@ -62,7 +62,8 @@ def _batched(left: torch.Tensor, right: torch.Tensor, squeezed: int | None = Non
     if batch is None:
         return NotImplemented
     one, other = (
-        rearranged(each.expand(*batch, *each.shape[-2:]), (math.prod(batch), *each.shape[-2:])) for each in (left, right)
+        rearranged(each.expand(*batch, *each.shape[-2:]), (math.prod(batch), *each.shape[-2:]))
+        for each in (left, right)
     )
     result = torch.bmm(one, other).view(*batch, left.shape[-2], right.shape[-1])
     return result if squeezed is None else result.squeeze(squeezed)
