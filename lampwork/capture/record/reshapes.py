@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from lampwork.fakes.fake import DataDependent
-from lampwork.fakes.strides import equal_for_all
+from lampwork.fakes.strides import at_least_for_all, is_contiguous
+from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import inferred, view_strides
 
 aten = torch.ops.aten
@@ -22,12 +23,13 @@ aten = torch.ops.aten
 
 def may_be_one(tensor: torch.Tensor) -> bool:
     """Whether a size of `tensor` is a symbol that is 1 in some calls which pass the guards, and more in others."""
-    return any(type(size) is torch.SymInt and not equal_for_all(size, 1) and _least(size) == 1 for size in tensor.shape)
-
-
-def _least(size: torch.SymInt) -> int | None:
-    node: Any = size.node
-    return 1 if node.known(">=", 1) is True and node.known(">", 1) is None else None
+    return any(
+        type(size) is torch.SymInt
+        and not by_contents(size)
+        and at_least_for_all(size, 1)
+        and size.node.known(">", 1) is None
+        for size in tensor.shape
+    )
 
 
 def reshaped(tensor: torch.Tensor, size: Any) -> torch.Tensor:
@@ -60,11 +62,17 @@ def _copied(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
 
 
 def called(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """What `function(*args, **kwargs)` gives if that is a reshape told here, else NotImplemented."""
+    """What `function(*args, **kwargs)` gives if that is a reshape, or a question about order, told here; else
+    NotImplemented."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.Tensor):  # a bound method
         function, args = getattr(torch.Tensor, function.__name__, None), (owner, *args)
-    if function not in _RESHAPES or kwargs or len(args) < 2 or not isinstance(args[0], torch.Tensor):
+    if kwargs or not args or not isinstance(args[0], torch.Tensor):
+        return NotImplemented
+    if function in _CONTIGUOUS and len(args) == 1 and may_be_one(args[0]):
+        is_so = is_contiguous(args[0].shape, args[0].stride())
+        return is_so if function is torch.Tensor.is_contiguous else args[0] if is_so else NotImplemented
+    if function not in _RESHAPES or len(args) < 2:
         return NotImplemented
     tensor, size = args[0], args[1] if isinstance(args[1], (tuple, list)) else args[1:]
     if not may_be_one(tensor) or not all(type(each) in (int, torch.SymInt) for each in size):
@@ -72,4 +80,5 @@ def called(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return reshaped(tensor, size)
 
 
+_CONTIGUOUS = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _RESHAPES = frozenset({torch.reshape, torch.Tensor.reshape})
