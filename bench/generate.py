@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lampwork
+from bench.architecture_inputs import VOCABULARY
 from bench.architectures import BY_NAME
 
 NAMES = ("llama", "gpt2", "t5")
@@ -52,7 +53,7 @@ class Outcome(NamedTuple):
 def generated(model: Any, size: tuple[int, int], choice: str, cache: str, new: int, seed: int = 0) -> torch.Tensor:
     """Tokens for a prompt of that size, drawn from a seed."""
     batch, length = size
-    ids = torch.randint(3, 99, size, generator=torch.Generator().manual_seed(seed))
+    ids = torch.randint(3, VOCABULARY, size, generator=torch.Generator().manual_seed(seed))
     mask = torch.ones_like(ids)
     if batch > 1 and length % 2:
         mask[0, :2], ids[0, :2] = 0, 0

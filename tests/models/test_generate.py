@@ -114,9 +114,8 @@ def test_a_compiled_module_generates():
     assert torch.equal(generated(compiled, ids, "growing"), expected)
 
 
-@pytest.mark.parametrize(
-    "name", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "t5", "mistral", "gemma2"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*NAMES, "mistral", "gemma2"])
 def test_every_kind_in_one_process(name):
     lampwork.reset()
     found = outcomes(name, 6)
