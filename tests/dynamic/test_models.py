@@ -71,7 +71,7 @@ def test_a_convolutional_network_over_image_sizes():
 class Decoder(torch.nn.Module):
     """Attention as it is written by hand, over tokens and what came before."""
 
-    def __init__(self, width=32, heads=4, words=100, longest=64):
+    def __init__(self, width=32, heads=4, words=100, longest=128):
         super().__init__()
         self.heads = heads
         self.words, self.places = torch.nn.Embedding(words, width), torch.nn.Parameter(torch.randn(longest, width))
