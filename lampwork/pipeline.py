@@ -61,12 +61,14 @@ def compile_call(
     varied: Collection[Any] = (),
     contents: bool = True,
     states: InitialStates | None = None,
+    single: bool = False,
 ) -> Artifact:
     """An artifact that serves this call and every call that passes its guards.
 
     `varied`: what differed between calls so far (see `capture.dynamic.Varying`): those sizes become symbols.
     `contents`: so do sizes that the contents of tensors decide. `states`: where states of optimizers are made that the
     program would find missing, which the caller takes back if it does not run the artifact (None: none are made).
+    `single`: sizes that are 1 in this call are numbers, even if they varied.
 
     Raises `GraphBreak` when the call holds something capture does not put in a graph, `CompileError` naming the stage
     when a stage fails. The program's state is untouched either way but for `states`.
@@ -76,6 +78,8 @@ def compile_call(
     dynamic = settings.dynamic
     known = frozenset(varied)
     policy = DynamicPolicy(dynamic is not False, dynamic is True, known, contents or settings.fullgraph)
+    if single:
+        policy = replace(policy, single=known)
     with collector.paused():
         try:
             with _stage("capture", seconds), uninterrupted():
@@ -101,6 +105,10 @@ def compile_call(
             observer("capture", fixed)
             stepped = fixed.optimizers
             artifact = compile_region(fixed, settings, observer, seconds, prove=True)
+        if region.sizes is not None and region.sizes.wrongly_supposed():  # a later stage asked
+            if states is not None:
+                states.undo()
+            return compile_call(function, args, kwargs, settings, observe, varied, contents, states, single=True)
         if region.sizes is not None:
             _check_marks(region.sizes)
         if states is not None:
@@ -121,7 +129,7 @@ def _capture(
 ) -> Region:
     """The region of the call; with numbers for sizes where symbols would break it. Raises `GraphBreak`."""
     try:
-        region = capture(function, args, kwargs, settings, policy, not settings.fullgraph, states)
+        region = _captured(function, args, kwargs, settings, policy, states)
     except GraphBreak as stop:
         if not stop.symbolic:
             raise
@@ -135,6 +143,32 @@ def _capture(
         except GraphBreak:
             pass  # it is not for the symbols
     return region
+
+
+def _captured(
+    function: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    settings: Settings,
+    policy: DynamicPolicy,
+    states: InitialStates | None,
+) -> Region:
+    """The region of the call as of larger sizes than those of 1 that varied, so that it serves others, too; those that
+    the program asks about are numbers. Raises `GraphBreak`."""
+    while True:
+        try:
+            region = capture(function, args, kwargs, settings, policy, not settings.fullgraph, states)
+        except GraphBreak:
+            if policy.single >= policy.varied:
+                raise
+            policy = replace(policy, single=policy.varied)  # of larger sizes it may do what it does not do here
+            continue
+        if region.sizes is None or not region.sizes.supposed:
+            return region
+        wrong = region.sizes.wrongly_supposed() if isinstance(region.outcome, Return) else policy.varied
+        if not wrong:
+            return region
+        policy = replace(policy, single=policy.single | wrong)
 
 
 #: No size is a symbol.

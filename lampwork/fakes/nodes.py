@@ -217,6 +217,17 @@ class SizeNode(_Node):
             return False
         return self.sizes.holds(left, "==", right) if known is None else known
 
+    def seen_equal(self, left: Size, right: Size) -> bool:
+        """Whether two sizes are equal, and more than 1, in the call at hand; guarded then, and not else."""
+        sizes = self.sizes
+        if sizes.by_contents(left) or sizes.by_contents(right) or not sizes.hint(left) == sizes.hint(right) > 1:
+            return False
+        return sizes.holds(left, "==", right)
+
+    def known(self, relation: str, other: Size) -> bool | None:
+        """See `SymbolicSizes.known`."""
+        return self.sizes.known(self.value, relation, other)
+
     def in_layout(self, relation: str, other: Size) -> bool:
         """See `SymbolicSizes.holds_in_layout`."""
         return self.sizes.holds_in_layout(self.value, relation, other)
@@ -229,11 +240,10 @@ class SizeNode(_Node):
         answer = True
         for dim in order:
             size, stride = sizes[dim].value, strides[dim].value
-            if self.sizes.holds_in_layout(size, "==", 1):
-                continue
-            if self.sizes.holds_in_layout(stride, "!=", expected):
-                answer = False
-                break
+            if self.sizes.known(stride, "==", expected) is not True and self.sizes.holds_in_layout(size, "!=", 1):
+                if self.sizes.holds_in_layout(stride, "!=", expected):
+                    answer = False
+                    break
             expected = mul(expected, size)
         return self.wrap_bool(answer)
 

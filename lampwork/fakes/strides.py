@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod as product
 from typing import Any
 
@@ -18,6 +18,27 @@ Scalar = int | float | complex
 def exceeds_one(size: Any) -> bool:
     """Whether a dimension steps over anything."""
     return size > 1 if type(size) is int else size.node.in_layout(">", 1)
+
+
+def equal_for_all(left: Any, right: Any) -> bool:
+    """Whether two sizes or strides are equal in every call that the guards let pass: asks nothing."""
+    if type(left) is int:
+        return left == right if type(right) is int else right.node.known("==", left) is True
+    return left.node.known("==", right if type(right) is int else right.node.value) is True
+
+
+def _differ_for_all(left: Any, right: Any) -> bool:
+    """Whether two strides differ in every call that the guards let pass: asks nothing."""
+    if type(left) is int:
+        return left != right if type(right) is int else right.node.known("!=", left) is True
+    return left.node.known("!=", right if type(right) is int else right.node.value) is True
+
+
+def at_least_for_all(left: Any, right: Any) -> bool:
+    """Whether the first is no less than the second in every call that the guards let pass: asks nothing."""
+    if type(left) is int:
+        return left >= right if type(right) is int else right.node.known("<=", left) is True
+    return left.node.known(">=", right if type(right) is int else right.node.value) is True
 
 
 def differ(left: Any, right: Any) -> bool:
@@ -38,6 +59,8 @@ def surely_same(left: Sequence[Any], right: Sequence[Any]) -> bool:
     """Whether two shapes are equal. Where contents decide, whatever they are: nothing is assumed."""
     if len(left) != len(right):
         return False
+    if any(type(each) is not int for each in (*left, *right)) and any(map(_differ_for_all, left, right)):
+        return False  # whatever the others are
     for one, other in zip(left, right):
         if type(one) is int and type(other) is int:
             if one != other:
@@ -57,9 +80,27 @@ def has_zero(shape: Iterable[Any]) -> bool:
     return False
 
 
-def at_least_one(size: int) -> Any:
+def at_least_one(size: Any) -> Any:
     """What a dimension counts for in strides: one of size 0 counts as 1."""
-    return size if exceeds_one(size) else 1
+    return size if at_least_for_all(size, 1) or exceeds_one(size) else 1
+
+
+def known_same(shapes: Sequence[Sequence[Any]]) -> bool | None:
+    """Whether all shapes are one: what `surely_same` says of each beside the first, but None where that depends on
+    whether a size is 1. Asks other questions."""
+    first = shapes[0]
+    depends = False
+    for other in shapes[1:]:
+        if len(other) != len(first):
+            return False
+        pairs = [pair for pair in zip(first, other) if not equal_for_all(*pair)]
+        if any(_differ_for_all(*pair) for pair in pairs):
+            return False
+        ones = [pair for pair in pairs if 1 in [each for each in pair if type(each) is int]]
+        depends = depends or bool(ones)
+        if len(ones) < len(pairs) and not surely_same(*zip(*[pair for pair in pairs if pair not in ones])):
+            return False
+    return None if depends else True
 
 
 def same_sizes(left: Sequence[int], right: Sequence[object]) -> bool:
@@ -73,7 +114,7 @@ def contiguous(shape: Iterable[int]) -> Shape:
     step = 1
     for size in reversed(shape if isinstance(shape, (tuple, list)) else tuple(shape)):
         strides.append(step)
-        step *= size if exceeds_one(size) else 1
+        step *= at_least_one(size)
     strides.reverse()
     return tuple(strides)
 
@@ -104,10 +145,16 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return True
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
-        if exceeds_one(size) and differ(stride, expected):
+        if _steps_elsewhere(size, stride, expected):
             return False
         expected *= size
     return True
+
+
+def _steps_elsewhere(size: Any, stride: Any, expected: Any) -> bool:
+    """Whether a dimension steps over something, and not by `expected`. Where it steps by that anyway, nothing is asked
+    of its size."""
+    return not equal_for_all(stride, expected) and exceeds_one(size) and differ(stride, expected)
 
 
 def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -130,7 +177,12 @@ def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Non-overlapping and dense: a permutation of a contiguous tensor."""
-    if has_zero(shape) or is_contiguous(shape, strides):
+    if has_zero(shape):
+        return True
+    known = _known_dense(shape, strides)
+    if known is not None:
+        return known
+    if is_contiguous(shape, strides):
         return True
     pairs = [(stride, size) for size, stride in zip(shape, strides) if exceeds_one(size)]
     pairs.sort(key=None if all(type(each) is int for pair in pairs for each in pair) else _by_stride)
@@ -139,6 +191,21 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
         if differ(stride, expected):
             return False
         expected *= size
+    return True
+
+
+def _known_dense(shape: Sequence[Any], strides: Sequence[Any]) -> bool | None:
+    """`is_dense` for all sizes that the guards let pass; None where it depends on them. Asks nothing."""
+    left = [(stride, size) for size, stride in zip(shape, strides) if not equal_for_all(size, 1)]
+    expected: Any = 1
+    while left:
+        inside = [index for index, (stride, _) in enumerate(left) if equal_for_all(stride, expected)]
+        if not inside:
+            is_outside = all(_differ_for_all(stride, expected) for stride, _ in left)
+            return False if is_outside and any(at_least_for_all(size, 2) for _, size in left) else None
+        if len(inside) > 1 or not at_least_for_all(left[inside[0]][1], 1):
+            return None
+        expected = expected * left.pop(inside[0])[1]
     return True
 
 
@@ -157,10 +224,9 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     expected = 1
     for dim in (1, 3, 2, 0):
-        if exceeds_one(shape[dim]):
-            if differ(strides[dim], expected):
-                return False
-            expected *= shape[dim]
+        if _steps_elsewhere(shape[dim], strides[dim], expected):
+            return False
+        expected *= at_least_one(shape[dim])
     return True
 
 
@@ -251,8 +317,10 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
         shift = dims - len(shape)
         for index in range(len(shape) - 1, -1, -1):  # eager names the last dimension that does not fit
             size = shape[index]
-            if differ(size, 1):
-                current = result[shift + index]
+            current = result[shift + index]
+            if type(current) is int and current == 1:
+                result[shift + index] = size
+            elif not _seen_equal(size, current) and differ(size, 1):
                 if not differ(current, 1):
                     result[shift + index] = size
                 elif current != size:
@@ -261,6 +329,17 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
                         f"at non-singleton dimension {shift + index}"
                     )
     return tuple(result)
+
+
+def _seen_equal(left: Any, right: Any) -> bool:
+    """Whether two sizes are equal. Of those that are 1 in the call at hand it is not asked, as these may be of any
+    size beside each other; nor of what contents decide."""
+    if type(left) is int and type(right) is int:
+        return left == right
+    if equal_for_all(left, right):
+        return True
+    node = left.node if type(left) is torch.SymInt else right.node
+    return node.seen_equal(*[each if type(each) is int else each.node.value for each in (left, right)])
 
 
 def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, common: torch.dtype | None = None) -> Shape:
@@ -301,15 +380,52 @@ def iterated_of(sizes: Sequence[Any], strides: Sequence[Any], shape: Shape, all_
     dims = len(shape)
     if dims < 2:
         return contiguous(shape)
-    table = []
-    for size, steps in zip(sizes, strides):
-        shift = dims - len(size)
-        row = [0] * dims
-        for index in range(len(size)):
-            if differ(size[index], 1) or not differ(shape[shift + index], 1):
-                row[shift + index] = steps[index]
-        table.append(row)
-    return sorted_strides(table, shape)
+    return sorted_for_ones(
+        sizes, shape, lambda one: [steps_in(shape, *operand, one) for operand in zip(sizes, strides)], shape
+    )
+
+
+def sorted_for_ones(
+    sizes: Sequence[Any], common: Shape, table: Callable[[tuple[int, bool] | None], list[list[Any]]], shape: Shape
+) -> Shape:
+    """`sorted_strides` of a table with rows of operands of `sizes`, which are broadcast to `common`.
+
+    Where an operand of size 1 lies beside a size that may be 1, eager broadcasts it or not. Mostly the result is the
+    same; then nothing is asked. `table(one)` makes the table; of `one`, a dimension of `common` and whether its size
+    is 1, nothing need be asked.
+    """
+    unsure = [dim for dim in range(len(common)) if _may_stretch(dim, common, sizes)]
+    if len(unsure) == 1:
+        result, other = (sorted_strides(table((unsure[0], is_one)), shape) for is_one in (False, True))
+        if all(map(equal_for_all, result, other)):
+            return result
+    return sorted_strides(table(None), shape)
+
+
+def _may_stretch(dim: int, common: Shape, sizes: Sequence[Any]) -> bool:
+    """Whether an operand is of size 1 in a dimension of a result that may be, too, and may be of more."""
+    wanted: Any = common[dim]
+    if type(wanted) is int or wanted.node.known("!=", 1) is not None:
+        return False
+    own = (size[dim - len(common)] for size in sizes if len(size) >= len(common) - dim)
+    return any(type(each) is int and each == 1 for each in own)
+
+
+def steps_in(
+    common: Shape, size: Sequence[Any], strides: Sequence[Any], one: tuple[int, bool] | None = None
+) -> list[Any]:
+    """An operand's strides in the dimensions of a result of shape `common`, 0 where it is broadcast. `one`: a dimension
+    and whether its size is 1."""
+    shift = len(common) - len(size)
+    row = [0] * len(common)
+    for index, (own, step) in enumerate(zip(size, strides)):
+        place = shift + index
+        if one is not None and place == one[0]:
+            is_kept = one[1] or type(own) is not int or own != 1
+        else:
+            is_kept = equal_for_all(own, common[place]) or differ(own, 1) or not differ(common[place], 1)
+        row[place] = step if is_kept else 0
+    return row
 
 
 def sorted_strides(table: list[list[int]], shape: Shape) -> Shape:

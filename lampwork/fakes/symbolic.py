@@ -53,8 +53,11 @@ from lampwork.ir.size import (
 from lampwork.ir.solutions import always
 from lampwork.ir.source import Source
 
-#: Sizes of 0 and 1 mean something else than others (nothing to do, broadcasting): a symbol is never one of them.
+#: 0 and 1 mean something else than other numbers (nothing to do, broadcasting): a symbol for a number or a stride is
+#: never one of them, one for a size never 0.
 SMALLEST_SIZE = 2
+#: What a size of 1 is taken for while a program is captured that shall serve others, too. Little else has this size.
+SUPPOSED_SIZE = 7
 #: A symbol counts as at least this where something is decided for all its values, for the sake of speed alone.
 _LARGE = 64
 #: Of the integers that programs compute with.
@@ -73,6 +76,8 @@ class SymbolicSizes(KnownSizes):
         super().__init__(location_hook)
         self.sources: dict[str, Leaf] = {}
         self.marked: set[str] = set()
+        #: Symbols for sizes that are 1 in the call at hand, and more as far as the program has seen.
+        self.supposed: dict[str, tuple[Source, str, int]] = {}
         self._reasons: dict[str, tuple[str, Location]] = {}
         self._required: dict[tuple, NumberExpr] = {}
         self._known: dict[tuple, bool] = {}
@@ -98,6 +103,28 @@ class SymbolicSizes(KnownSizes):
             self.marked.add(name)
         self.sources[name] = leaf(source, kind, axis)
         return self._sym_int(self._new(name, hint, lower, upper))
+
+    def supposed_symbol(self, source: Source, axis: int) -> torch.SymInt:
+        """The symbol for a size of 1, under which the program is seen as of a larger one. See `wrongly_supposed`."""
+        self.supposed[f"s{len(self.sources)}"] = (source, "shape", axis)
+        return self.symbol(source, "shape", axis, SUPPOSED_SIZE, 1)
+
+    def wrongly_supposed(self) -> frozenset[tuple[Source, str, int]]:
+        """Sizes that have to be 1 for the guards to hold for the call at hand: those that the program asked about, or
+        all if something else does not hold."""
+        if not self.supposed:
+            return frozenset()
+        asked = [place for name, place in self.supposed.items() if self._bounds[name][0] > 1]
+        if asked:
+            return frozenset(asked)
+        actual = {**self.hints, **dict.fromkeys(self.supposed, 1)}
+        holds = not self._made and all(
+            low <= actual[name] <= high for name, (low, high) in self._bounds.items()
+        ) and all(
+            RELATIONS[each.relation](*(_evaluated(side, actual) for side in (each.left, each.right)))
+            for each in self._noted.values()
+        )  # fmt: skip
+        return frozenset() if holds else frozenset(self.supposed.values())
 
     def from_contents(
         self, lower: int = 0, upper: int = INFINITY, checkable: bool = True, usual: int = _USUAL_COUNT
@@ -460,6 +487,10 @@ def _between(low: int, value: NumberExpr, high: int) -> NumberExpr:
     lower = (constant(low),) if low > -INFINITY else ()
     upper = (constant(high),) if high < INFINITY else ()
     return compared("<=", *lower, value, *upper)
+
+
+def _evaluated(value: Size, numbers: dict[str, int]) -> int:
+    return value if isinstance(value, int) else evaluate(value, numbers)
 
 
 def _may_be_zero(value: Size) -> bool:

@@ -15,6 +15,7 @@ import torch
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
 from lampwork.fakes.shapes import contiguous, differ, is_contiguous, real_dtype, surely_same, wrap_dim
+from lampwork.fakes.strides import at_least_for_all, equal_for_all
 from lampwork.fakes.symbolic import are_sizes, by_contents
 
 aten = torch.ops.aten
@@ -220,8 +221,8 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     new_numel: Any = 1
     for dim in range(len(old) - 1, -1, -1):
         old_numel = old_numel * old[dim]
-        if dim == 0 or (old[dim - 1] != 1 and strides[dim - 1] != old_numel * base):
-            while place >= 0 and (new_numel < old_numel or new[place] == 1):
+        if dim == 0 or _is_apart(old[dim - 1], strides[dim - 1], old_numel * base):
+            while place >= 0 and _joins(new[place], new_numel, old_numel):
                 result[place] = new_numel * base
                 new_numel = new_numel * new[place]
                 place -= 1
@@ -230,6 +231,19 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
             if dim > 0:
                 base, old_numel, new_numel = strides[dim - 1], 1, 1
     return result if place == -1 else None
+
+
+def _is_apart(size: Any, stride: Any, wanted: Any) -> bool:
+    """Whether a dimension steps over something by another stride. Its size is asked only where that tells."""
+    return not equal_for_all(stride, wanted) and size != 1 and stride != wanted
+
+
+def _joins(size: Any, numel: Any, most: Any) -> bool:
+    """Whether a dimension of `size` lies among the `most` elements of which those inside of it are `numel`. Where all
+    of it fits there whatever the sizes are, nothing is asked: beside `most` elements it is one of size 1."""
+    if at_least_for_all(size, 1) and at_least_for_all(most, numel * size):
+        return True
+    return numel < most or size == 1
 
 
 @_rule(aten.expand.default)

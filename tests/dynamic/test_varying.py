@@ -30,8 +30,8 @@ def test_one_dimension_varies():
 
     w = torch.randn(8, 5)
     f = compiled(program)
-    assert calls(f, program, *[(torch.randn(n, 8), w) for n in (4, 7, 9, 100, 4)]) == 2
-    assert relations(f)[0] == ["2 <= s0"] or relations(f)[-1] == ["2 <= s0"]
+    assert calls(f, program, *[(torch.randn(n, 8), w) for n in (4, 7, 9, 100, 1, 4)]) == 2
+    assert ["1 <= s0"] in relations(f)
 
 
 def test_integers_that_vary_become_symbolic():
@@ -76,9 +76,9 @@ def test_a_size_that_violates_a_guard_is_compiled_again():
         return x * 2 if x.shape[0] > 10 else x - 1
 
     f = compiled(program, dynamic=True)
-    assert calls(f, program, *[(torch.randn(n),) for n in (4, 10, 2)]) == 1
+    assert calls(f, program, *[(torch.randn(n),) for n in (4, 10, 2, 1)]) == 1
     assert calls(f, program, *[(torch.randn(n),) for n in (11, 300)]) == 2
-    assert sorted(relations(f)) == [["11 <= s0"], ["2 <= s0 <= 10"]]
+    assert sorted(relations(f)) == [["1 <= s0 <= 10"], ["11 <= s0"]]
 
 
 def test_related_sizes_are_guarded():

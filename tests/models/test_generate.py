@@ -7,6 +7,7 @@ import torch
 
 import lampwork
 from bench.architectures import BY_NAME
+from bench.generate import outcomes
 from lampwork.errors import LampworkWarning
 
 NEW = 12
@@ -111,3 +112,12 @@ def test_a_compiled_module_generates():
     expected = generated(model, ids, "growing")
     compiled = lampwork.compile(model, options={"cache": False})
     assert torch.equal(generated(compiled, ids, "growing"), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*NAMES, "mistral", "gemma2"])
+def test_every_kind_in_one_process(name):
+    lampwork.reset()
+    found = outcomes(name, 6)
+    assert all(each.right and not each.fallbacks and not each.breaks for each in found), found
+    assert sum(each.captures for each in found) <= 32, found

@@ -1,13 +1,14 @@
 """Which sizes of a call become symbols: what the settings ask for, what the user marked, what varied between calls.
 
-Sizes of 0 and 1 never do: broadcasting and empty results are other programs. Strides follow from the sizes where they
-are those of a dense tensor; others are guarded.
+Sizes of 0 never do: empty results are other programs. A symbol may be 1 as long as the program does not ask; where a
+size that varied is 1 in the call at hand, the program is captured as of a larger one, and with the number where it
+asks after all (`pipeline.py`). Strides follow from the sizes where they are those of a dense tensor; others are
+guarded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,13 +29,14 @@ class DynamicPolicy:
     """`everything`: all sizes and integers of the call's arguments. `varied`: what differed between calls so far.
 
     Neither: what is marked alone; `allowed` False: nothing at all. `contents`: sizes that the contents of tensors
-    decide are symbols, too.
+    decide are symbols, too. `single`: sizes that are 1 in the call at hand, and numbers in its program.
     """
 
     allowed: bool = True
     everything: bool = False
-    varied: Collection[Varying] = field(default_factory=frozenset)
+    varied: frozenset[Varying] = frozenset()
     contents: bool = True
+    single: frozenset[Varying] = frozenset()
 
     def is_symbol(self, source: Source, kind: str, axis: int = 0) -> bool:
         if not self.allowed:
@@ -94,13 +96,18 @@ def symbolic_layout(
         return None
     shape: list[Any] = list(tensor.size())
     for axis, size in enumerate(shape):
-        if size < SMALLEST_SIZE or marks.is_static(axis):
+        if size < 1 or marks.is_static(axis):
+            continue
+        if size == 1:
+            place = (source, "shape", axis)
+            if place in policy.varied and place not in policy.single:
+                shape[axis] = sizes.supposed_symbol(source, axis)
             continue
         marked = marks.dynamic.get(axis)
         if marked is None and not policy.is_symbol(source, "shape", axis) and axis not in marks.maybe:
             continue
-        lower, upper = marked if marked is not None else (SMALLEST_SIZE, INFINITY)
-        lower = max(lower or SMALLEST_SIZE, SMALLEST_SIZE)
+        lower, upper = marked if marked is not None else (1, INFINITY)
+        lower = max(lower or 1, 1)
         upper = INFINITY if upper is None else min(upper, INFINITY)
         if not lower <= size <= upper:
             continue
@@ -127,6 +134,6 @@ def _strides(
         elif policy.is_symbol(source, "stride", axis) and strides[axis] >= SMALLEST_SIZE and strides[axis] != number:
             if not policy.everything:
                 strides[axis] = sizes.symbol(source, "stride", axis, strides[axis])
-        if numbers[axis] > 1:  # a dimension of size 0 counts as one of size 1
-            expected, number = shape[axis] * strides[axis], numbers[axis] * tensor.stride(axis)
+        if numbers[axis] > 1 or type(shape[axis]) is torch.SymInt:  # a dimension of size 0 counts as one of size 1
+            expected, number = shape[axis] * strides[axis], max(numbers[axis], 1) * tensor.stride(axis)
     return strides

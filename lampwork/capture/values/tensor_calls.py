@@ -20,6 +20,7 @@ from lampwork.capture.record.dropout import dropout, is_dropout
 from lampwork.capture.record.fake import Fake, Unsupported
 from lampwork.capture.record.products import called as product_called
 from lampwork.capture.record.recurrent import RECURRENT, recurrent
+from lampwork.capture.record.reshapes import called as reshape_called
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.values.overloads import overloaded
 from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
@@ -138,6 +139,8 @@ class TensorCalls:
             args, kwargs = self.attention.simplified(args, kwargs)
         if self.recorder.sizes:
             answer = product_called(function, args, kwargs)
+            if answer is NotImplemented:
+                answer = reshape_called(function, args, kwargs)
             if answer is NotImplemented and function in RECURRENT:
                 answer = recurrent(self.world, function.__name__, args, kwargs)
             if answer is not NotImplemented:

@@ -28,12 +28,11 @@ from lampwork.fakes.shapes import (
     rule,
     same_sizes,
     scalar_dtype,
-    sorted_strides,
     suggests_channels_last,
     surely_same,
     wrap_dim,
 )
-from lampwork.fakes.strides import Scalar
+from lampwork.fakes.strides import Scalar, sorted_for_ones, steps_in
 from lampwork.fakes.symbolic import are_sizes, by_contents
 from lampwork.fakes.views import RULES as VIEWS
 from lampwork.fakes.views import aten, view_strides
@@ -585,21 +584,24 @@ def index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Spec:
     sizes, steps = x.size(), x.stride()
     first, last = kept[:before], kept[before:]
     shape = (*(sizes[dim] for dim in first), *common, *(sizes[dim] for dim in last))
-    rows = [[*(steps[dim] for dim in first), *(0 for _ in common), *(steps[dim] for dim in last)]]
+    own = [*(steps[dim] for dim in first), *(0 for _ in common), *(steps[dim] for dim in last)]
     alone = [not differ(sizes[dim], 1) for dim in (*first, *last)]
-    for tensor in tensors:
-        own, added = tensor.stride(), len(common) - tensor.dim()
-        stretched = [0] * added + [
-            own[dim] if differ(size, 1) or not differ(common[added + dim], 1) else 0
-            for dim, size in enumerate(tensor.size())
-        ]
-        # The index gets dimensions of one element beside its own. They have strides, which count where x has one, too.
-        outer, inner = (stretched[0] * common[0], stretched[-1]) if common else (1, 1)
-        leading = [outer if each else 0 for each in alone[: len(first)]]
-        rows.append([*leading, *stretched, *(inner if each else 0 for each in alone[len(first) :])])
+
+    def rows(one: tuple[int, bool] | None) -> list[list[Any]]:
+        found = [own]
+        for tensor in tensors:
+            stretched = steps_in(common, tensor.size(), tensor.stride(), one)
+            # The index gets dimensions of one element beside its own. They have strides, which count where x has one.
+            outer, inner = (stretched[0] * common[0], stretched[-1]) if common else (1, 1)
+            leading = [outer if each else 0 for each in alone[: len(first)]]
+            found.append([*leading, *stretched, *(inner if each else 0 for each in alone[len(first) :])])
+        return found
+
     if all(alone) and has_zero(shape):  # operands of one shape without elements, which all count as contiguous
         return Spec(shape, contiguous(shape), x.dtype)
-    return Spec(shape, contiguous(shape) if len(shape) < 2 else sorted_strides(rows, shape), x.dtype)
+    if len(shape) < 2:
+        return Spec(shape, contiguous(shape), x.dtype)
+    return Spec(shape, sorted_for_ones([each.size() for each in tensors], common, rows, shape), x.dtype)
 
 
 @rule("topk")

@@ -14,7 +14,6 @@ from lampwork.fakes.shapes import (
     as_float,
     broadcast,
     contiguous,
-    exceeds_one,
     is_contiguous,
     iterated,
     iterated_of,
@@ -28,7 +27,7 @@ from lampwork.fakes.shapes import (
     surely_same,
     wrap_dim,
 )
-from lampwork.fakes.strides import Scalar
+from lampwork.fakes.strides import Scalar, equal_for_all, known_same
 
 Number = (bool, int, float, complex)
 
@@ -46,18 +45,21 @@ def elementwise(operands: Sequence[object], dtype: torch.dtype, common: torch.dt
         plain = _plain_layout(tensors)
         if plain is not None:
             return Spec(*plain, dtype)
-    all_same = True
-    for other in tensors[1:]:
-        if not surely_same(other.size(), shape):
-            all_same = False
-            break
+    all_same = known_same([tensor.size() for tensor in tensors])
+    if all_same is None:  # a size is 1 beside one that may be
+        shape = broadcast([tensor.size() for tensor in tensors])
+        layouts = [iterated(tensors, shape, same, common or dtype) for same in (False, True)]
+        if all(map(equal_for_all, *layouts)):
+            return Spec(shape, layouts[0], dtype)
+        shape = first.size()
+        all_same = all(surely_same(other.size(), shape) for other in tensors[1:])
     if all_same:
         shape = tuple(shape)
         if shape and len(tensors) != len(operands):
             all_same = False
         strides = first.stride()
         if len(tensors) == 1 and is_contiguous(shape, strides):
-            if all(map(exceeds_one, shape)):
+            if all(map(equal_for_all, strides, contiguous(shape))):
                 return Spec(shape, strides, dtype)
     else:
         shape = broadcast([tensor.size() for tensor in tensors])
