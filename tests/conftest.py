@@ -13,6 +13,7 @@ os.environ.setdefault("LAMPWORK_STRICT", "1")
 os.environ.setdefault("LAMPWORK_VERIFY", "1")
 os.environ.setdefault("LAMPWORK_POISON", "1")
 os.environ.setdefault("LAMPWORK_COMPILE_WORKERS", "2")  # beside several processes of pytest
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that wait take nothing from the other processes: 3/4 of the time
 _cache = tempfile.TemporaryDirectory(prefix="lampwork-test-cache-")
 os.environ["LAMPWORK_CACHE_DIR"] = _cache.name
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
