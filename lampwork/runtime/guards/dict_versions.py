@@ -13,6 +13,7 @@ import ctypes
 import functools
 import platform
 import sys
+from collections.abc import Callable
 
 #: Where CPython 3.11 and 3.12 keep it, in bytes from a dict's address.
 _VERSION = 24
@@ -52,7 +53,7 @@ def has_versions() -> bool:
 
 
 @functools.cache
-def _watcher() -> tuple[int, int, ctypes._CFuncPtr]:
+def _watcher() -> tuple[int, int, Callable[[int, dict], int]]:
     """The number of our watcher, the address of its counters, and `PyDict_Watch`. Made once and for good: dicts tell
     of their end when the interpreter itself ends. Raises RuntimeError where no watcher is free (there are eight)."""
     from lampwork.runtime.launch.native import ExecutableMemory

@@ -116,9 +116,9 @@ def _probe_interpreter() -> bool:
     plain: Any = Plain()
     attributes = plain.__dict__
     found = word(id(plain) + MANAGED_DICT) == id(attributes)
-    version = _version_words(attributes)
+    words = _version_words(attributes)
     plain.x = 1
-    found = found and _version_words(attributes) != version
+    found = found and _version_words(attributes) != words
     plain.__dict__ = {"x": 2}
     found = found and word(id(plain) + MANAGED_DICT) == id(plain.__dict__)
     getattr(plain, "x")  # noqa: B009
