@@ -27,6 +27,7 @@ from lampwork.capture.machine import Frame, World
 from lampwork.capture.natives import perform
 from lampwork.capture.natives.context_variables import ContextVariables
 from lampwork.capture.natives.locks import Locks
+from lampwork.capture.natives.object_arguments import native_operator
 from lampwork.capture.natives.process_state import ProcessState
 from lampwork.capture.natives.rules import Rules
 from lampwork.capture.natives.tables import NATIVES, exact_natives
@@ -255,6 +256,9 @@ class TorchWorld(Dispatcher):
             args, kwargs = closed_call(function, args, kwargs)
         answer = HANDS_ON if rule is None else rule(self, function, args, kwargs)
         return World.call(self, function, args, kwargs) if answer is HANDS_ON else answer
+
+    def native_operator(self, op: Any, left: Any, right: Any) -> Any:
+        return native_operator(self, op, left, right)
 
     def call_attribute(self, attribute: Any, obj: Any, args: tuple) -> Any:
         if type(attribute) is FunctionType:

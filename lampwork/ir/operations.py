@@ -128,6 +128,23 @@ def shuffled(generator: Any, *values: object) -> list[object]:
     return order
 
 
+#: Classes of plain data that never changes, and how each gives what an object of a derived class holds.
+_PLAIN_OF: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (str, str.__str__), (bytes, bytes.__bytes__), (int, int.__int__), (float, float.__float__),
+    (complex, complex.__complex__),
+)  # fmt: skip
+HOLD_PLAIN_DATA = tuple(kind for kind, _ in _PLAIN_OF)
+
+
+def plain_contents(value: Any) -> object:
+    """What an object of a class that derives from one of `HOLD_PLAIN_DATA` holds, as native code sees it: nothing that
+    its class says is asked. Raises TypeError for other objects."""
+    for kind, plain in _PLAIN_OF:
+        if issubclass(type(value), kind):
+            return plain(value)
+    raise TypeError(f"{type(value).__name__} holds no plain data")
+
+
 def remaining(iterator: Any) -> Sequence[object]:
     """What a builtin iterator has yet to give, without advancing it.
 

@@ -256,6 +256,17 @@ class Remaining(Source):
 
 
 @record
+class PlainContents(Source):
+    """What the object `base`, of a class that derives from `str`, `bytes` or a class of numbers, holds: plain data of
+    that class (`operations.plain_contents`)."""
+
+    base: Source
+
+    def describe(self) -> str:
+        return f"the contents of {describe(self.base)}"
+
+
+@record
 class ArrayMemory(Source):
     """A tensor over the memory of the numpy array `base`, made anew for each call."""
 

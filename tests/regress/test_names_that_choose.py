@@ -282,9 +282,6 @@ def prints(x):
     return x if not state.name else x + bool(state.name)
 
 
-#: Native code looks into texts of a class of their own unguarded: see `_as_class`.
-LOOK_INSIDE = (lies_in_text, looks_at_attributes, reads_proxy, finds_in_lists)
-
 PROGRAMS = [each for each in list(globals().values()) if isinstance(each, types.FunctionType) and
             each.__code__.co_varnames[:1] == ("x",) and not each.__name__.startswith("_")]  # fmt: skip
 
@@ -346,7 +343,7 @@ def _same(left, right):
 
 @pytest.mark.parametrize("function", PROGRAMS)
 def test_programs_do_what_eager_does_for_every_name(function):
-    makers = (_changed, _changed, _aliased, _other) + (_as_class,) * (function not in LOOK_INSIDE)
+    makers = (_changed, _changed, _aliased, _other, _as_class)
     compiled = lampwork.compile(function)
     for make, name in itertools.product(makers, ("a", "b", "c", "b", "aa", "a")):
         expected = _run(function, lambda: make(name))

@@ -67,7 +67,7 @@ class Operators(Part):
             return op(left, right)
         name, symbol = _NAMES[op]
         if not self._python(left_type, f"__{name}__") and not self._python(right_type, f"__r{name}__"):
-            return op(left, right)
+            return self.native_operator(op, left, right)
         result = self.try_binary(name, left, right)
         if result is NotImplemented:
             hint = ""
@@ -75,6 +75,10 @@ class Operators(Part):
                 f"unsupported operand type(s) for {symbol}: '{left_type.__name__}' and '{right_type.__name__}'{hint}"
             )
         return result
+
+    def native_operator(self, op: Any, left: Any, right: Any) -> Any:
+        """`op(left, right)` where no method for it is written in Python; others of the operands' may be."""
+        return op(left, right)
 
     def try_binary(self, name: str, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
@@ -124,7 +128,7 @@ class Operators(Part):
             and not self._python(left_type, f"__{name}__")
             and not self._python(right_type, f"__r{name}__")
         ):
-            return op(left, right)
+            return self.native_operator(op, left, right)
         if found and not (not inplace_is_python and attribute.__objclass__ in _SEQUENCES):
             result = self.call_special(left, attribute, right)
             if result is not NotImplemented:

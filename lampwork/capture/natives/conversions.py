@@ -20,18 +20,15 @@ import torch
 from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
-from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import MISSING, Break
-from lampwork.capture.outside.plain import HEAP_TYPE
-from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.family import HANDS_ON
-from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.scalars import is_number
 from lampwork.capture.values.set_order import in_any_order
-from lampwork.capture.values.sizes import SYMBOLIC, number, settled
+from lampwork.capture.values.sizes import number, settled
+from lampwork.capture.values.special_methods import is_object
 from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.unbacked_numbers import extreme, total
-from lampwork.capture.values.unknown_text import UnknownText, joined
+from lampwork.capture.values.unknown_text import joined
 from lampwork.capture.values.walk import holds
 from lampwork.ir.number_operations import FUNCTIONS_OF_ONE
 
@@ -121,14 +118,6 @@ _NUMBERS: dict[Any, tuple[str, ...]] = {
 }  # fmt: skip
 #: Natives whose special method gives the result itself; the others convert what it gives.
 _FINAL = frozenset({round, math.floor, math.ceil, math.trunc, bytes})
-
-
-def is_object(value: Any) -> bool:
-    """Whether `value` is an object of a Python class, whose special methods may be the program's."""
-    kind = type(value)
-    if kind in SYMBOLIC or kind in (Scalar, UnknownText, OpenText, UnknownArray):
-        return False
-    return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 
 
 def _converted(native: Any) -> Any:
@@ -252,17 +241,6 @@ def _text_of_exception(world: Any, error: Any, function: Any) -> Any:
     if len(error.args) == 1:
         return call(repr if isinstance(error, KeyError) else str, (error.args[0],))
     return call(repr, (error.args,)) if error.args else ""
-
-
-def index_of(world: Any, key: Any) -> Any:
-    """`key` as native sequences take it: an object with an `__index__` written in Python is asked for its number."""
-    if is_object(key):
-        method = world.special(key, "__index__")
-        if type(method) is types.FunctionType:
-            return world.machine.call(operator.index, (key,))
-    elif type(key) is slice and any(map(is_object, (key.start, key.stop, key.step))):
-        return slice(*[index_of(world, each) for each in (key.start, key.stop, key.step)])
-    return key
 
 
 NATIVES: dict[Any, Answer] = {

@@ -157,7 +157,7 @@ def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: 
         world.touch(value)
     args = see_order(world, function, effect, args, kwargs)
     if len(args) == _FILLS_DICTS.get(function):
-        args = (*args[:-1], _as_pairs(world, args[-1]))
+        args = (*args[:-1], as_pairs(world, args[-1]))
     if effect == "data":
         if function not in _NEVER_ITERATES:
             args = tuple([world.collect(value) if type(value) in _ITERATORS else value for value in args])
@@ -183,7 +183,7 @@ def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: 
     return function(*args, **kwargs)
 
 
-def _as_pairs(world: TorchWorld, value: Any) -> Any:
+def as_pairs(world: TorchWorld, value: Any) -> Any:
     """What native code makes a dict of as it does of `value`, without running Python code."""
     if isinstance(value, (*_ITERATORS, list, tuple, type(None))) or type(value) in (dict, collections.OrderedDict):
         return value
@@ -295,7 +295,7 @@ def instantiate_native(world: TorchWorld, cls: Any, args: tuple, kwargs: dict[st
     for value in args:
         world.touch(value)
     if issubclass(cls, dict) and len(args) == (2 if issubclass(cls, collections.defaultdict) else 1):
-        args = (*args[:-1], _as_pairs(world, args[-1]))
+        args = (*args[:-1], as_pairs(world, args[-1]))
     if issubclass(cls, (int, float, str, complex, bytes)) and not data.are_data(args, kwargs):
         raise Break("native-argument", f"{cls.__qualname__} is made of {data.describe_arguments(args, kwargs)}")
     return cls(*args, **kwargs)

@@ -45,6 +45,7 @@ from lampwork.ir.source import (
     KeyAt,
     Keyword,
     Named,
+    PlainContents,
     PythonModule,
     Referent,
     Remaining,
@@ -109,6 +110,9 @@ class Sources:
 
     def remaining(self, base: Source) -> Source:
         return self._intern((Remaining, id(base)), Remaining, base)
+
+    def plain_contents(self, base: Source) -> Source:
+        return self._intern((PlainContents, id(base)), PlainContents, base)
 
     def array_memory(self, base: Source) -> Source:
         return self._intern((ArrayMemory, id(base)), ArrayMemory, base)

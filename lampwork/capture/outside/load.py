@@ -42,6 +42,7 @@ from lampwork.capture.outside.overlay import (
 from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, is_plain
 from lampwork.capture.values.arrays import UnknownArray, can_follow
 from lampwork.capture.values.numbers import in_parameter_group
+from lampwork.ir.operations import HOLD_PLAIN_DATA, plain_contents
 from lampwork.ir.reference import namespace_of
 from lampwork.ir.source import Source
 
@@ -448,7 +449,9 @@ class Loader(ContainerOverlays):
             return self._load_opaque(raw, source)
         if isinstance(raw, list):
             return self._load_list(raw, source)
-        if isinstance(raw, (int, float, str, bytes, complex, set, frozenset, collections.deque)):
+        if isinstance(raw, HOLD_PLAIN_DATA):
+            return self._load_derived(raw, source)
+        if isinstance(raw, (set, frozenset, collections.deque)):
             return self._load_opaque(raw, source)
         if isinstance(raw, dict):
             return self._load_dict_subclass(raw, source)
@@ -461,6 +464,15 @@ class Loader(ContainerOverlays):
         self.guards.type_is(source, type(raw))
         self.class_source(type(raw), source)
         return self.remember(raw, raw, source)
+
+    def _load_derived(self, raw: Any, source: Source) -> Any:
+        """A text or number of a class written in Python: an object, and what it holds, which any native code reads."""
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        value = self._load_object(raw, source)
+        self.guards.equals(self.sources.plain_contents(source), plain_contents(raw))
+        return value
 
     def _load_exception(self, raw: BaseException, source: Source) -> Any:
         """Itself; what it holds is loaded attribute by attribute. `restore_exceptions` undoes what raising it does."""

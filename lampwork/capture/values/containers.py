@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.machine import World
+from lampwork.capture.machine import UNBOUND, World
 from lampwork.capture.machine.operators import BUILTIN, COMPARISON_METHODS, IN_PLACE
 from lampwork.capture.outside.keys import only_reads
 from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay, SetOverlay
@@ -23,6 +23,7 @@ from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.objects import ObjectFamily
 from lampwork.capture.values.set_order import in_its_own_order, in_order
 from lampwork.capture.values.sizes import SYMBOLIC, number
+from lampwork.capture.values.special_methods import is_object, is_python
 from lampwork.capture.values.walk import holds
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
@@ -178,10 +179,23 @@ class ContainerFamily(ObjectFamily):
                     or not (self.world.class_lookup(type(container), "__missing__")[0])
                 ):
                     raise KeyError(key)
+        if isinstance(container, collections.defaultdict) and is_python(container.default_factory):
+            return self._defaulted(container, key)
         return World.get_item(self.world, container, key)
+
+    def _defaulted(self, container: Any, key: Any) -> Any:
+        """`container[key]` of a dict whose missing values a function of the program makes."""
+        if any(self.world.python_special(container, name) is not UNBOUND for name in ("__getitem__", "__missing__")):
+            return World.get_item(self.world, container, key)
+        self.check_key(container, key)
+        if not dict.__contains__(container, key):
+            self.set_item(container, key, self.world.machine.call(container.default_factory, ()))
+        return dict.__getitem__(container, key)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         key = self.world.native_key(container, key)
+        if type(key) is slice and is_object(value):
+            value = self.world.native_iterable(value)
         overlay = self.world.loader.unsettled.get(id(container))
         if overlay is not None and self.has_method(container, "__setitem__"):
             if type(overlay) is DictOverlay:

@@ -14,6 +14,7 @@ import torch
 from lampwork.capture.outside.plain import DATES, DIGESTS, HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.key_views import KEY_VIEWS
+from lampwork.capture.values.walk import holds
 
 if TYPE_CHECKING:
     from lampwork.capture.outside.load import Loader
@@ -23,6 +24,7 @@ _DATA_TYPES = frozenset({
     *TENSOR_KINDS, *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()),
     bytearray, types.CodeType, torch.SymInt, torch.SymBool, torch.SymFloat, numpy.dtype,
 })  # fmt: skip
+_CALLED: frozenset[type] = frozenset({FunctionType, type})
 
 
 class Data:
@@ -78,8 +80,8 @@ class Data:
         return is_plain(value) or isinstance(value, (type, FunctionType)) and has_identity_hash(value)
 
     def is_text_data(self, value: Any) -> bool:
-        """Plain data and compiled regular expressions."""
-        return type(value) is re.Pattern or self.is_plain_data(value)
+        """Plain data and compiled regular expressions; no functions and classes, which native code would call."""
+        return type(value) is re.Pattern or (self.is_plain_data(value) and not holds(value, _CALLED))
 
     def describe_arguments(self, args: tuple, kwargs: dict[str, Any]) -> str:
         """Those that are no data, in words."""

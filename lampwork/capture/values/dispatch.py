@@ -28,7 +28,6 @@ import torch
 
 from lampwork.capture.machine import UNBOUND, Frame, MachineGenerator, World
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
-from lampwork.capture.natives.conversions import index_of
 from lampwork.capture.natives.effect_classes import ITERATORS
 from lampwork.capture.outside.identity import MANY_EQUAL, same_data
 from lampwork.capture.outside.open_text import OpenText
@@ -47,6 +46,7 @@ from lampwork.capture.values.open_texts import OpenTextFamily
 from lampwork.capture.values.scalar import Scalar, is_backed, taken, taken_in
 from lampwork.capture.values.scalars import ScalarFamily
 from lampwork.capture.values.sizes import SizeFamily, number
+from lampwork.capture.values.special_methods import index_of
 from lampwork.capture.values.tensors import TensorFamily
 from lampwork.capture.values.text import TextFamily
 from lampwork.capture.values.walk import classes_in, holds

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lampwork.capture.machine import World
-from lampwork.capture.natives.conversions import index_of
+from lampwork.capture.machine import UNBOUND, World
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.record.products import product
@@ -18,6 +17,7 @@ from lampwork.capture.values.assumptions import assumed_branch
 from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
 from lampwork.capture.values.sized_indices import has_found_index, part_at
+from lampwork.capture.values.special_methods import index_of, is_object
 from lampwork.capture.values.unbacked_numbers import as_element, as_size, item
 from lampwork.capture.values.unknown_text import text_of_tensor
 from lampwork.fakes.symbolic import by_contents
@@ -153,6 +153,8 @@ class TensorFamily(Family):
         """An index of a tensor: everything in it loaded, nothing but plain data and tensors."""
         if type(container) is Fake:
             key = as_tensors(self.world, key)
+        if is_object(key) and self.world.python_special(key, "__getitem__") is not UNBOUND:
+            raise Break("native-argument", "a tensor is indexed with an object that is a sequence")  # as eager takes it
         key = index_of(self.world, key)
         if type(key) in _SIZED and not self.world.data.is_data(key):
             parts = key if type(key) is tuple else (key,)

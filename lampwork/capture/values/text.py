@@ -18,6 +18,7 @@ from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.family import HANDS_ON, Family, StandInFamily
+from lampwork.capture.values.percent import percent
 from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import item
@@ -46,6 +47,8 @@ class TextFamily(StandInFamily):
         if op is operator.mod and type(left) in _FORMATS:
             if type(left) is str and holds(right, UNKNOWN):
                 return self._percent(left, right)
+            if not self.world.data.is_data(right) and not issubclass(type(right), type(left)):
+                return percent(self.world, left, right)
             known = settled(right) if self.world.has_symbols else right
             return HANDS_ON if known is right else self.world.binary_op(op, left, known)
         if type(left) is not UnknownText and type(right) is not UnknownText:

@@ -6,13 +6,14 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.number import evaluate
-from lampwork.ir.operations import context_value, remaining, thread_names
+from lampwork.ir.operations import context_value, plain_contents, remaining, thread_names
 from lampwork.ir.source import (
     ArrayMemory,
     Computed,
     ContextValue,
     HostInput,
     Numbers,
+    PlainContents,
     Referent,
     Remaining,
     Remembered,
@@ -94,6 +95,18 @@ class RemainingRule(StepRule[Remaining]):
 
     def snapshot(self, snapshots: VersionSnapshots, source: Remaining) -> Any:
         raise Unstable("made on each call")
+
+
+@step_rule(PlainContents)
+class PlainContentsRule(StepRule[PlainContents]):
+    def read(self, source: PlainContents, scope: Scope) -> Any:
+        return plain_contents(read(source.base, scope))
+
+    def text(self, writer: CheckWriter, source: PlainContents) -> str:
+        return f"reading.plain_contents({writer.load(source.base)})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: PlainContents) -> Any:
+        return plain_contents(snapshots.value(source.base))  # the same object holds the same
 
 
 @step_rule(ArrayMemory)

@@ -1,0 +1,119 @@
+"""Natives that ask their arguments for a number or for elements: of objects, the machine asks.
+
+    [1, 2].pop(position)                   `position.__index__()` is interpreted
+    itertools.chain(one, other)            `one.__iter__()`, and what it gives, is interpreted
+    list * count, list += things           as operators, too
+
+Native code that called a special method written in Python would run it beside the machine: what it reads would have no
+guards, and what it writes would be done to the world of the user.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import operator
+from typing import TYPE_CHECKING, Any
+
+from lampwork.capture.machine import Answer
+from lampwork.capture.machine.natives import CLASS_INTRINSICS, INTRINSICS
+from lampwork.capture.machine.operators import IN_PLACE
+from lampwork.capture.natives.perform import as_pairs
+from lampwork.capture.values.percent import percent
+from lampwork.capture.values.special_methods import index_of, is_object
+
+if TYPE_CHECKING:
+    from lampwork.capture.world import TorchWorld
+
+_SEQUENCES = (str, bytes, bytearray, list, tuple, collections.deque)
+_EXTENDED = (list, bytearray, collections.deque)
+
+
+def native_operator(world: TorchWorld, op: Any, left: Any, right: Any) -> Any:
+    """`op(left, right)` of operands that leave it to methods in C."""
+    plain = IN_PLACE.get(op, op)
+    if plain is operator.mul:
+        if isinstance(left, _SEQUENCES):
+            right = index_of(world, right)
+        elif isinstance(right, _SEQUENCES):
+            left = index_of(world, left)
+    elif plain is operator.mod and isinstance(left, (str, bytes)) and not world.data.is_data(right):
+        return percent(world, left, right)
+    elif op is operator.iadd and isinstance(left, _EXTENDED):
+        right = world.native_iterable(right)
+    elif op is operator.ior and isinstance(left, dict):
+        right = as_pairs(world, right)
+    return op(left, right)
+
+
+class _Each:
+    """An iterator that hands out what native code may iterate, for each element of another one."""
+
+    def __init__(self, world: Any, elements: Any) -> None:
+        self.world, self.elements = world, iter(world.native_iterable(elements))
+
+    def __iter__(self) -> _Each:
+        return self
+
+    def __next__(self) -> Any:
+        return self.world.native_iterable(next(self.elements))
+
+
+def _asked(native: Any, numbers: tuple[int, ...] = (), elements: Any = (), named: str = "") -> Answer:
+    """The answer for a native that asks for a number at the positions `numbers`, and by the names `named`; and for
+    elements at the positions `elements` (a range: from there on)."""
+
+    def answer(world: TorchWorld, *args: Any, **kwargs: Any) -> Any:
+        made = list(args)
+        for position in numbers:
+            if position < len(made):
+                made[position] = index_of(world, made[position])
+        for position in elements:
+            if position >= len(made):
+                break
+            if is_object(made[position]):
+                made[position] = world.native_iterable(made[position])
+        for name in named.split():
+            if name in kwargs:
+                kwargs[name] = index_of(world, kwargs[name])
+        return world.call_native(native, tuple(made), kwargs)
+
+    return answer
+
+
+def _chain_of(world: Any, *args: Any) -> Any:
+    native = itertools.chain.from_iterable
+    if len(args) != 1 or type(args[0]) in (list, tuple) and not any(map(is_object, args[0])):
+        return world.call_native(native, args, {})
+    return world.call_native(native, (_Each(world, args[0]),), {})
+
+
+_ALL = range(1 << 16)
+_SET_METHODS = """
+    union intersection difference symmetric_difference issubset issuperset isdisjoint update intersection_update
+    difference_update symmetric_difference_update
+""".split()
+NATIVES: dict[Any, Answer] = {
+    **{getattr(cls, name): _asked(getattr(cls, name), numbers=(1,)) for cls, names in
+       ((str, "__mul__ __rmul__"), (bytes, "__mul__ __rmul__"), (tuple, "__mul__ __rmul__ __getitem__"),
+        (list, "__mul__ __rmul__ __imul__ __getitem__ __setitem__ __delitem__ pop insert"),
+        (collections.deque, "__mul__ __rmul__ __imul__ __getitem__ __setitem__ __delitem__ insert rotate"))
+       for name in names.split()},
+    **{cls.index: _asked(cls.index, numbers=(2, 3)) for cls in (list, tuple, collections.deque)},
+    **{cls.__iadd__: _asked(cls.__iadd__, elements=(1,)) for cls in (list, collections.deque)},
+    **{method: _asked(method, elements=_ALL) for cls in (set, frozenset) for name in _SET_METHODS
+       if (method := getattr(cls, name, None)) is not None and method not in INTRINSICS},
+    collections.deque: _asked(collections.deque, elements=(0,)),
+    itertools.chain: _asked(itertools.chain, elements=_ALL),
+    itertools.zip_longest: _asked(itertools.zip_longest, elements=_ALL),
+    itertools.product: _asked(itertools.product, elements=_ALL, named="repeat"),
+    itertools.islice: _asked(itertools.islice, numbers=(1, 2, 3), elements=(0,)),
+    itertools.repeat: _asked(itertools.repeat, numbers=(1,), named="times"),
+    itertools.compress: _asked(itertools.compress, elements=(0, 1)),
+    itertools.tee: _asked(itertools.tee, numbers=(1,), elements=(0,)),
+    **{native: _asked(native, elements=(0,)) for native in
+       (itertools.cycle, itertools.pairwise, itertools.permutations)},
+    **{native: _asked(native, numbers=(1,), elements=(0,), named="r") for native in
+       (itertools.combinations, itertools.combinations_with_replacement)},
+}  # fmt: skip
+CLASS_INTRINSICS[itertools.chain, "from_iterable"] = _chain_of  # another object each time that it is asked for
