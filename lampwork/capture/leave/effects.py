@@ -21,6 +21,7 @@ from lampwork.capture.outside.overlay import (
     Pending,
     SetOverlay,
     SlotOverlay,
+    entries,
 )
 from lampwork.capture.record.fake import Fake
 from lampwork.ir.reference import ObjectRef
@@ -137,10 +138,11 @@ def _dict_effects(overlay: DictOverlay, loader: Loader, templates: Templates) ->
     removed = [key for key in base if not dict.__contains__(copy, key)]
     kept_order = [key for key in base if dict.__contains__(copy, key)]
     added = [key for key in dict.__iter__(copy) if key not in base]
-    if list(dict.__iter__(copy) if type(copy) is dict else copy.keys()) != kept_order + added:
+    order = [key for key, _ in entries(copy)]
+    if order != kept_order + added:
         loader.dict_keys(overlay)
         pairs = []
-        for key in list(copy.keys()):
+        for key in order:
             if key in overlay.pending:
                 value: Template = SourceValue(loader.sources.item(overlay.source, loader.key_part(overlay, key)))
             else:

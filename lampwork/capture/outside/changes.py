@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lampwork.capture.outside.overlay import MISSING, DictOverlay, ListOverlay, SetOverlay
+from lampwork.capture.outside.overlay import MISSING, DictOverlay, ListOverlay, SetOverlay, entries
 from lampwork.capture.outside.plain import is_plain
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def dict_written(overlay: DictOverlay, loader: Loader) -> bool:
     if not overlay.whole:
         return False
     base, copy = overlay.base, overlay.copy
-    return list(base) != list(copy) or not all(
+    return list(base) != [key for key, _ in entries(copy)] or not all(
         key in overlay.pending or same(dict.__getitem__(copy, key), overlay.before(key), loader) for key in base
     )
 
@@ -68,7 +68,7 @@ def has_changed_anything(world: Any) -> bool:
 def was_changed(world: Any) -> bool:
     """Whether native code has changed an object that the program looked at."""
     for overlay in world.loader.dicts.values():
-        if type(overlay) is DictOverlay and not _same_items(dict(overlay.raw), overlay.base):
+        if type(overlay) is DictOverlay and not _same_items(dict(entries(overlay.raw)), overlay.base):
             return True
     for overlay in world.loader.lists.values():
         if type(overlay) is ListOverlay:

@@ -393,7 +393,7 @@ class ContainerOverlays:
         if overlay.state == "raw":
             overlay.state = "appended"
         overlay.changed = True
-        overlay.copy.extend(values)
+        overlay.base_class.extend(overlay.copy, values)
 
     def set_settle(self, overlay: SetOverlay) -> set:
         if not overlay.settled:

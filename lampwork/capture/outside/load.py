@@ -355,7 +355,7 @@ class Loader(ContainerOverlays):
         if origin is not None:
             return origin.value
         self.guards.type_is(source, type(raw))
-        self.guards.length_is(source, len(raw))
+        self.guards.length_is(source, tuple.__len__(raw))
         self.class_source(type(raw), source)
         items = [self.load(item, self.sources.item(source, index)) for index, item in enumerate(tuple.__iter__(raw))]
         value = tuple(items) if type(raw) is tuple else tuple.__new__(type(raw), items)

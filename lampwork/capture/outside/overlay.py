@@ -12,6 +12,8 @@ A overlay knows what was there (`raw`, never changed) and what is there now (`co
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Iterable
 from typing import Any
 
 from lampwork.capture.machine.errors import Interruption
@@ -85,6 +87,12 @@ class Origin:
         self.source = source
 
 
+def entries(container: dict) -> Iterable[tuple[Any, Any]]:
+    """The items of a dict in its order, by the methods of the class in C: a class derived from it may have others."""
+    base: Any = collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
+    return base.items(container)
+
+
 class DictOverlay:
     """A dict from outside, or the instance dict of an object from outside (`owner`)."""
 
@@ -109,7 +117,7 @@ class DictOverlay:
         self.raw = raw
         self.source = source
         #: What the dict held when it was shadowed; `raw` itself may be changed by another thread.
-        self.base: dict = dict(raw)
+        self.base: dict = dict(entries(raw))
         #: By key, what the program held for it when it was read, where that is not the object itself: a number that
         #: varies, a copy of a container.
         self.held: dict = {}

@@ -344,10 +344,10 @@ class ContainerFamily(ObjectFamily):
         if type(overlay) is SetOverlay:
             return len(self.world.loader.set_settle(overlay))
         if type(overlay) is ListOverlay and overlay.state == "appended":
-            return len(self.world.loader.list_settle(overlay))
+            return overlay.base_class.__len__(self.world.loader.list_settle(overlay))
         if not (type(overlay) is DictOverlay and overlay.whole):
             self.world.guards.length_is(overlay.source, len(overlay.base))
-        return len(overlay.copy) if type(overlay) is ListOverlay else dict.__len__(overlay.copy)
+        return (overlay.base_class if type(overlay) is ListOverlay else dict).__len__(overlay.copy)
 
     # -- iteration
 
