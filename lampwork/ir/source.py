@@ -210,8 +210,8 @@ class Remembered(Source):
     from_call = True
 
     def describe(self) -> str:
-        shown = [shown(each) for each in self.args] + [f"{name}={shown(each)}" for name, each in self.kwargs]
-        return f"{describe(self.base)}({', '.join(shown)})"
+        parts = [shown(each) for each in self.args] + [f"{name}={shown(each)}" for name, each in self.kwargs]
+        return f"{describe(self.base)}({', '.join(parts)})"
 
     def keys(self) -> tuple[Source, ...]:
         return tuple(each for each in (*self.args, *(each for _, each in self.kwargs)) if is_source(each))

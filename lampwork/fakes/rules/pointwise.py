@@ -27,7 +27,7 @@ from lampwork.fakes.shapes import (
     surely_same,
     wrap_dim,
 )
-from lampwork.fakes.strides import Scalar, equal_for_all, known_same
+from lampwork.fakes.strides import Scalar, at_least_for_all, equal_for_all, known_same
 
 Number = (bool, int, float, complex)
 
@@ -59,7 +59,8 @@ def elementwise(operands: Sequence[object], dtype: torch.dtype, common: torch.dt
             all_same = False
         strides = first.stride()
         if len(tensors) == 1 and is_contiguous(shape, strides):
-            if all(map(equal_for_all, strides, contiguous(shape))):
+            some = all(at_least_for_all(size, 1) for size in shape)  # layouts of nothing are others
+            if some and all(map(equal_for_all, strides, contiguous(shape))):
                 return Spec(shape, strides, dtype)
     else:
         shape = broadcast([tensor.size() for tensor in tensors])

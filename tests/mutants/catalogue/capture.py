@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "guard-by-source-alone", "capture/outside/guards.py",
-        "self.add(source, (\"key\", type(key), key), lambda: HasKey(key, present))",
+        "self.add(source, (\"key\", type(key), which), lambda: HasKey(key, present))",
         "self.add(source, (\"key\",), lambda: HasKey(key, present))",
         "only the first key looked for in a dict is guarded",
     ),

@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "empty-dimension-in-strides", "fakes/strides.py",
-        "        strides.append(step)\n        step *= size if exceeds_one(size) else 1\n", "        strides.append(step)\n        step *= size\n",
+        "        strides.append(step)\n        step *= at_least_one(size)\n", "        strides.append(step)\n        step *= size\n",
         "strides of an empty tensor are zeros",
     ),
     Fault(
@@ -46,8 +46,8 @@ FAULTS = (
     ),
     Fault(
         "iterated-ignores-broadcast", "fakes/strides.py",
-        "            if differ(size[index], 1) or not differ(shape[shift + index], 1):\n                row[shift + index] = steps[index]\n",
-        "            row[shift + index] = steps[index]\n",
+        "        row[place] = step if is_kept else 0\n",
+        "        row[place] = step\n",
         "a broadcast dimension's stride decides the layout",
     ),
     Fault(

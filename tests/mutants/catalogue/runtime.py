@@ -62,8 +62,8 @@ FAULTS = (
     ),
     Fault(
         "guard-absent-key-dropped", "runtime/guards/tests/containers.py",
-        "            writer.refuse(f\"{writer.literal(test.key)} {'not in' if test.present else 'in'} {value}\")\n",
-        "            if test.present:\n                writer.refuse(f\"{writer.literal(test.key)} not in {value}\")\n",
+        "            writer.refuse(f\"{key} {'not in' if test.present else 'in'} {value}\")\n",
+        "            if test.present:\n                writer.refuse(f\"{key} not in {value}\")\n",
         "a key that was absent may be there",
     ),
     Fault(
