@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from math import prod as product
 from typing import Any
@@ -85,10 +86,18 @@ def at_least_one(size: Any) -> Any:
     return size if at_least_for_all(size, 1) or exceeds_one(size) else 1
 
 
+def _by_contents(size: Any) -> bool:
+    """Whether the contents of a tensor decide the size: eager's layout is asked for as it is then, question by
+    question, and an answer holds for a class of sizes."""
+    return type(size) is not int and size.node.sizes.by_contents(size.node.value)
+
+
 def known_same(shapes: Sequence[Sequence[Any]]) -> bool | None:
     """Whether all shapes are one: what `surely_same` says of each beside the first, but None where that depends on
     whether a size is 1. Asks other questions."""
     first = shapes[0]
+    if any(map(_by_contents, itertools.chain(*shapes))):
+        return all(surely_same(other, first) for other in shapes[1:])
     depends = False
     for other in shapes[1:]:
         if len(other) != len(first):
@@ -405,7 +414,7 @@ def sorted_for_ones(
 def _may_stretch(dim: int, common: Shape, sizes: Sequence[Any]) -> bool:
     """Whether an operand is of size 1 in a dimension of a result that may be, too, and may be of more."""
     wanted: Any = common[dim]
-    if type(wanted) is int or wanted.node.known("!=", 1) is not None:
+    if type(wanted) is int or _by_contents(wanted) or wanted.node.known("!=", 1) is not None:
         return False
     own = (size[dim - len(common)] for size in sizes if len(size) >= len(common) - dim)
     return any(type(each) is int and each == 1 for each in own)
