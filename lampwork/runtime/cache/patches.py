@@ -33,8 +33,12 @@ def patches() -> Iterator[tuple[str, str]]:
                 known = is_own.get(id(home))
                 if known is None:
                     known = is_own[id(home)] = str(home.get("__name__")).startswith(own)
-                if not known and _may_be_its_own(place, name):
+                if not known and (place, name) not in _NEVER_ASSUMED and _may_be_its_own(place, name):
                     yield f"patched {place.__name__}.{name}", code_digest(value.__code__)
+
+
+#: What capture never takes for what it is: a program that calls it breaks there. (lightning replaces it when imported.)
+_NEVER_ASSUMED = ((torch, "compile"),)
 
 
 def _may_be_its_own(place: ModuleType | type, name: str) -> bool:

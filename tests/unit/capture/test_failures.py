@@ -107,7 +107,6 @@ def test_defects_of_capture_are_not_the_programs_errors():
 
 
 def test_a_defect_leaves_the_program_to_eager(monkeypatch):
-    monkeypatch.delattr("lampwork.capture.natives.conversions.index_of")
     monkeypatch.delattr("lampwork.capture.values.tensors.index_of")
     compiled = lampwork.compile(lambda x: x[1], options={"cache": False})
     assert float(compiled(torch.arange(3.0))) == 1
