@@ -17,7 +17,7 @@ test-isa:
 
 # In an environment made for a pair of versions: make compat TORCH=2.15.0 PYTHON=3.14 [TESTS="tests/unit -n 2"]
 compat:
-	python3 tests/compat/run.py --torch $(TORCH) --python $(PYTHON) $(TESTS)
+	python3 tests/compat/run.py --torch $(TORCH) --python $(PYTHON) $(if $(TESTS),-- $(TESTS))
 
 # What an ordinary run leaves out: every operator of the lowering samples, long fuzzing.
 test-slow:

@@ -1,7 +1,7 @@
 """Makes an environment for a pair of versions, and runs the tests in it.
 
     python3 tests/compat/run.py --torch 2.15.0 --python 3.14                the README's test command there
-    python3 tests/compat/run.py --torch 2.12.1 --python 3.12 tests/unit     what pytest is to be given
+    python3 tests/compat/run.py --torch 2.12.1 --python 3.12 -- tests/unit -x    what pytest is given
     make compat TORCH=2.15.0 PYTHON=3.14 TESTS="tests/unit -x"              the same
 
 Environments lie in `.compat/`, one for each pair, and are used again. Any build of PyTorch does: those for CUDA run on
@@ -126,7 +126,7 @@ def main() -> int:
     interpreter.run(
         [str(python), "-c", "import sys, torch; print('CPython', sys.version, 'PyTorch', torch.__version__)"]
     )
-    tests = arguments.tests or ["-n", "auto"]
+    tests = [each for each in arguments.tests if each != "--"] or ["-n", "auto"]
     return interpreter.run([str(python), "-m", "pytest", "-p", "no:cacheprovider", *tests])
 
 
