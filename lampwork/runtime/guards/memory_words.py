@@ -192,6 +192,20 @@ def function_offset(name: str) -> int:
     raise Unstable(f"no slot for a function's {name}")
 
 
+@functools.cache
+def name_offset(name: str) -> int:
+    """The offset of a class's `__name__` or `__qualname__`. From CPython 3.13 on its version does not change with them
+    (those of classes in C never change)."""
+
+    class Sample: ...
+
+    Sample.__name__, Sample.__qualname__ = "a name", "a qualified name"
+    for offset in range(TYPE_VERSION, type.__basicsize__, 8):
+        if word(id(Sample) + offset) == id(getattr(Sample, name)):
+            return offset
+    raise Unstable(f"no slot for a class's {name}")
+
+
 def entries_of(keys: int) -> tuple[int, int]:
     """Of a dict's keys: the address of the first entry's key, and the distance to the next. Values follow keys."""
     shape = word(keys + KEYS_SHAPE)

@@ -9,7 +9,7 @@ import torch
 
 from lampwork.ir.source import Attribute, Cell, ClassAttribute, InstanceDict, PythonModule, TypeOf
 from lampwork.runtime.guards.interpreter import attribute, class_attribute, instance_dict, read
-from lampwork.runtime.guards.memory_words import CELL_CONTENTS, Unstable, function_offset, member_offset, word
+from lampwork.runtime.guards.memory_words import CELL_CONTENTS, Unstable, function_offset, member_offset, name_offset, word
 from lampwork.runtime.guards.rules import StepRule, step_rule
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lampwork.runtime.guards.version_snapshots import VersionSnapshots
 
 
+#: The flag of classes that `class` statements make.
+_HEAP_TYPE = 1 << 9
 #: `__name__`, `__mro__` and what else the interpreter has of every class: its version changes with it.
 _OF_CLASSES = type.__dict__
 
@@ -69,6 +71,8 @@ class AttributeRule(StepRule[Attribute]):
             return found
         if isinstance(value, type) and type(_OF_CLASSES.get(name)) is GetSetDescriptorType:
             snapshots.class_version(value)
+            if name in ("__name__", "__qualname__") and value.__flags__ & _HEAP_TYPE:
+                snapshots.slot(id(value) + name_offset(name), found)
             return found
         for cls in type(value).__mro__:
             member = cls.__dict__.get(name)
