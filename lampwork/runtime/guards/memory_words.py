@@ -200,7 +200,8 @@ def name_offset(name: str) -> int:
     class Sample: ...
 
     Sample.__name__, Sample.__qualname__ = "a name", "a qualified name"
-    for offset in range(TYPE_VERSION, type.__basicsize__, 8):
+    size: int = vars(type)["__basicsize__"].__get__(type)  # of the objects that classes are
+    for offset in range(TYPE_VERSION, size, 8):
         if word(id(Sample) + offset) == id(getattr(Sample, name)):
             return offset
     raise Unstable(f"no slot for a class's {name}")

@@ -9,7 +9,14 @@ import torch
 
 from lampwork.ir.source import Attribute, Cell, ClassAttribute, InstanceDict, PythonModule, TypeOf
 from lampwork.runtime.guards.interpreter import attribute, class_attribute, instance_dict, read
-from lampwork.runtime.guards.memory_words import CELL_CONTENTS, Unstable, function_offset, member_offset, name_offset, word
+from lampwork.runtime.guards.memory_words import (
+    CELL_CONTENTS,
+    Unstable,
+    function_offset,
+    member_offset,
+    name_offset,
+    word,
+)
 from lampwork.runtime.guards.rules import StepRule, step_rule
 
 if TYPE_CHECKING:
