@@ -23,6 +23,7 @@ import string
 import types
 import weakref
 
+import numpy
 import pytest
 import torch
 
@@ -160,6 +161,11 @@ def dl(l, i):
 
 
 EXPRESSIONS = [
+    "float(numpy.array([1, 2, 3, 4])[Ix(o)])",
+    "float(numpy.ones((4, 4))[Ix(o), 0])",
+    "len({1}.union([1], [2], [3], [4], It(o)))",
+    "int('%x' % Ix(o), 16)",
+    "len(b'%s' % Ix(o))",
     "len(iadd([0],It(o)))",
     "len(iadd([0],Seq(o)))",
     "len(imul([0],Ix(o)))",
@@ -397,6 +403,16 @@ class Real(float):
     pass
 
 
+class Counted(int):
+    """Native code asks none of these: it takes what the number holds."""
+
+    def __int__(self):
+        return 50
+
+    def __index__(self):
+        return 60
+
+
 class Asked(str):
     def __str__(self):
         return "T" * len(self)
@@ -427,6 +443,10 @@ DERIVED = [
     (Number, "o.n + 1", (1, 2)),
     (Real, "max(o.n, 3.0)", (2.0, 5.0)),
     (Real, "x * o.n", (2.0, 5.0)),
+    (Counted, "int('%d%s' % (o.n, ''))", (1, 2)),
+    (Counted, "[1, 2, 3][o.n] + len([0] * o.n)", (1, 2)),
+    (Counted, "x[o.n] + [5, 6, 7].pop(o.n)", (1, 2)),
+    (Number, "len('%d %s' % (o.n, [slice]))", (1, 22)),
     (Asked, "len('%s|' % o.n)", ("p", "qqq")),
     (Asked, "{'pp': 2}.get(o.n, 5)", ("p", "qq")),
     (Asked, "o.n in ['zz']", ("p", "qq")),

@@ -69,7 +69,7 @@ def _reversed(world: Any, *args: Any) -> Any:
 
 
 def _consumer(native: Any, positions: Any = (0,)) -> None:
-    """A native that iterates the arguments at these positions ("all": every one)."""
+    """A native that iterates the arguments at these positions ("all": every one; "others": all but the first)."""
 
     polyfill, subject = POLYFILLS.get(native, (None, 0))
     if native is sum and VERSION >= (3, 12):
@@ -80,6 +80,8 @@ def _consumer(native: Any, positions: Any = (0,)) -> None:
             return Enter(polyfill, args, kwargs)
         if positions == "all":
             args = tuple(world.native_iterable(value) for value in args)
+        elif positions == "others":
+            args = (*args[:1], *(world.native_iterable(value) for value in args[1:]))
         else:
             made = list(args)
             for position in positions:
@@ -97,8 +99,13 @@ for _native in (list, tuple, set, frozenset, sum, any, all, enumerate):
 _consumer(zip, "all")
 for _native in (list.extend, str.join, bytes.join, collections.deque.extend, collections.deque.extendleft):
     _consumer(_native, (1,))
-for _native in (set.update, set.union, set.intersection, set.difference, set.difference_update):
-    _consumer(_native, (1, 2, 3, 4))
+for _set in (set, frozenset):
+    for _name in (
+        "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint", "update",
+        "intersection_update", "difference_update", "symmetric_difference_update",
+    ):  # fmt: skip
+        if hasattr(_set, _name):
+            _consumer(getattr(_set, _name), "others")
 
 
 _STRICT = frozenset(("strict",))  # of `map`, from 3.14 on

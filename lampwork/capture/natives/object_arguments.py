@@ -16,7 +16,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from lampwork.capture.machine import Answer
-from lampwork.capture.machine.natives import CLASS_INTRINSICS, INTRINSICS
+from lampwork.capture.machine.natives import CLASS_INTRINSICS
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.natives.perform import as_pairs
 from lampwork.capture.values.percent import percent
@@ -89,10 +89,6 @@ def _chain_of(world: Any, *args: Any) -> Any:
 
 
 _ALL = range(1 << 16)
-_SET_METHODS = """
-    union intersection difference symmetric_difference issubset issuperset isdisjoint update intersection_update
-    difference_update symmetric_difference_update
-""".split()
 NATIVES: dict[Any, Answer] = {
     **{getattr(cls, name): _asked(getattr(cls, name), numbers=(1,)) for cls, names in
        ((str, "__mul__ __rmul__"), (bytes, "__mul__ __rmul__"), (tuple, "__mul__ __rmul__ __getitem__"),
@@ -101,8 +97,6 @@ NATIVES: dict[Any, Answer] = {
        for name in names.split()},
     **{cls.index: _asked(cls.index, numbers=(2, 3)) for cls in (list, tuple, collections.deque)},
     **{cls.__iadd__: _asked(cls.__iadd__, elements=(1,)) for cls in (list, collections.deque)},
-    **{method: _asked(method, elements=_ALL) for cls in (set, frozenset) for name in _SET_METHODS
-       if (method := getattr(cls, name, None)) is not None and method not in INTRINSICS},
     collections.deque: _asked(collections.deque, elements=(0,)),
     itertools.chain: _asked(itertools.chain, elements=_ALL),
     itertools.zip_longest: _asked(itertools.zip_longest, elements=_ALL),

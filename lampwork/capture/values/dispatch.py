@@ -46,7 +46,7 @@ from lampwork.capture.values.open_texts import OpenTextFamily
 from lampwork.capture.values.scalar import Scalar, is_backed, taken, taken_in
 from lampwork.capture.values.scalars import ScalarFamily
 from lampwork.capture.values.sizes import SizeFamily, number
-from lampwork.capture.values.special_methods import index_of
+from lampwork.capture.values.special_methods import asks_itself, index_of
 from lampwork.capture.values.tensors import TensorFamily
 from lampwork.capture.values.text import TextFamily
 from lampwork.capture.values.walk import classes_in, holds
@@ -248,8 +248,12 @@ class Dispatcher(World):
         kind = type(key)
         if kind is UnknownArray or (kind is tuple and holds(key, self.families.array.stand_ins)):
             raise unsupported("an index made")
-        if type(container) is numpy.ndarray and holds((key, value), self.families.array.stand_ins):
-            raise unsupported("an item")
+        if type(container) is numpy.ndarray:
+            key = tuple([index_of(self, each) for each in key]) if kind is tuple else index_of(self, key)
+            if holds((key, value), self.families.array.stand_ins):
+                raise unsupported("an item")
+            if any(map(asks_itself, key if kind is tuple else (key,))):
+                raise unsupported("an index made of an object")
         if is_backed(key) and isinstance(container, (*_INDEXED, dict)):
             return key.take()
         if kind is slice and isinstance(container, _INDEXED):

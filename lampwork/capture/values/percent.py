@@ -9,6 +9,7 @@ import operator
 import re
 from typing import TYPE_CHECKING, Any
 
+from lampwork.capture.machine import UNBOUND
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.special_methods import index_of, is_object
 
@@ -20,6 +21,13 @@ _CONVERSIONS: Any = {
     str: re.compile(_CONVERSION, re.DOTALL),
     bytes: re.compile(_CONVERSION.encode(), re.DOTALL),
 }
+
+#: Letters of conversions, what converts an object for them, what needs no conversion, and the methods that are asked.
+_ASKS: tuple[tuple[str, Any, type, tuple[str, ...]], ...] = (
+    ("sb", bytes, bytes, ("__bytes__",)),
+    ("diu", int, int, ("__int__", "__index__", "__trunc__")),
+    ("eEfFgG", float, float, ("__float__", "__index__")),
+)
 
 
 def percent(world: TorchWorld, text: Any, right: Any) -> Any:
@@ -75,14 +83,11 @@ def _converted(world: TorchWorld, value: Any, letter: str, is_text: bool) -> tup
         return (shown, "s") if is_text else (shown.encode("ascii", "backslashreplace"), "s")
     if not is_object(value):
         return value, letter
-    if letter in "sb":
-        found = world.python_special(value, "__bytes__")
-        return (value if found is None else call(bytes, (value,))), letter
-    for letters, function, names in (
-        ("diu", int, ("__int__", "__index__", "__trunc__")),
-        ("eEfFgG", float, ("__float__", "__index__")),
-    ):
+    for letters, function, kind, names in _ASKS:
         if letter in letters:
-            has = any(callable(world.python_special(value, name)) for name in names)
-            return (call(function, (value,)) if has else object()), letter
+            # Native code takes a number of a derived class for what it holds, and refuses what has no such method.
+            is_asked = not issubclass(type(value), kind) and any(
+                world.python_special(value, name) is not UNBOUND for name in names
+            )
+            return (call(function, (value,)) if is_asked else value), letter
     return index_of(world, value), letter

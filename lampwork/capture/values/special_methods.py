@@ -25,6 +25,11 @@ def is_object(value: Any) -> bool:
     return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 
 
+def asks_itself(value: Any) -> bool:
+    """Whether native code that wants a number would call methods of the program: of an object that holds none."""
+    return is_object(value) and not issubclass(type(value), (int, float, complex))
+
+
 def is_python(function: Any) -> bool:
     """Whether a callable is written in Python: a function, a method, a class or an object with a `__call__`."""
     return (
@@ -37,6 +42,8 @@ def is_python(function: Any) -> bool:
 def index_of(world: Any, key: Any) -> Any:
     """`key` as native sequences take it: an object with an `__index__` written in Python is asked for its number."""
     if is_object(key):
+        if issubclass(type(key), int):  # native code takes it for the number that it holds
+            return key
         method = world.special(key, "__index__")
         if type(method) is types.FunctionType:
             return world.machine.call(operator.index, (key,))
