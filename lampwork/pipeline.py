@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,10 +81,11 @@ def compile_call(
     policy = DynamicPolicy(dynamic is not False, dynamic is True, known, contents or settings.fullgraph)
     if single:
         policy = replace(policy, single=known)
+    capture_as = partial(capture, function, args, kwargs, settings, states=states)
     with collector.paused():
         try:
             with _stage("capture", seconds), uninterrupted():
-                region = _capture(function, args, kwargs, settings, policy, states)
+                region = _capture(capture_as, policy, not settings.fullgraph)
         except GraphBreak as stop:
             if settings.fullgraph or stop.guards is None:
                 raise
@@ -101,7 +103,7 @@ def compile_call(
             # Some stage cannot do it for symbols: an entry for these sizes alone.
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
             with _stage("capture", seconds), uninterrupted():
-                fixed = capture(function, args, kwargs, settings, _FIXED, not settings.fullgraph, states)
+                fixed = capture_as(_FIXED, not settings.fullgraph)
             observer("capture", fixed)
             stepped = fixed.optimizers
             artifact = compile_region(fixed, settings, observer, seconds, prove=True)
@@ -119,45 +121,32 @@ def compile_call(
         return replace(artifact, varied=known, specialised=specialised, initial_states=made)
 
 
-def _capture(
-    function: Callable,
-    args: tuple,
-    kwargs: Mapping[str, Any],
-    settings: Settings,
-    policy: DynamicPolicy,
-    states: InitialStates | None,
-) -> Region:
-    """The region of the call; with numbers for sizes where symbols would break it. Raises `GraphBreak`."""
+def _capture(capture_as: Callable[..., Region], policy: DynamicPolicy, split: bool) -> Region:
+    """The region of the call that `capture_as` captures, under a policy; with numbers for sizes where symbols would
+    break it. `split`: it may end at a break. Raises `GraphBreak`."""
     try:
-        region = _captured(function, args, kwargs, settings, policy, states)
+        region = _captured(capture_as, policy, split)
     except GraphBreak as stop:
         if not stop.symbolic:
             raise
         try:
-            return capture(function, args, kwargs, settings, _FIXED, states=states)
+            return capture_as(_FIXED)
         except GraphBreak:
             raise stop from stop.__cause__
     if isinstance(region.outcome, Continue) and region.sizes is not None and region.sizes.of_the_call:
         try:
-            return capture(function, args, kwargs, settings, _FIXED, states=states)
+            return capture_as(_FIXED)
         except GraphBreak:
             pass  # it is not for the symbols
     return region
 
 
-def _captured(
-    function: Callable,
-    args: tuple,
-    kwargs: Mapping[str, Any],
-    settings: Settings,
-    policy: DynamicPolicy,
-    states: InitialStates | None,
-) -> Region:
+def _captured(capture_as: Callable[..., Region], policy: DynamicPolicy, split: bool) -> Region:
     """The region of the call as of larger sizes than those of 1 that varied, so that it serves others, too; those that
     the program asks about are numbers. Raises `GraphBreak`."""
     while True:
         try:
-            region = capture(function, args, kwargs, settings, policy, not settings.fullgraph, states)
+            region = capture_as(policy, split)
         except GraphBreak:
             if policy.single >= policy.varied:
                 raise

@@ -221,7 +221,7 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     new_numel: Any = 1
     for dim in range(len(old) - 1, -1, -1):
         old_numel = old_numel * old[dim]
-        if dim == 0 or _is_apart(old[dim - 1], strides[dim - 1], old_numel * base):
+        if dim == 0 or _is_discontiguous(old[dim - 1], strides[dim - 1], old_numel * base):
             while place >= 0 and _joins(new[place], new_numel, old_numel):
                 result[place] = new_numel * base
                 new_numel = new_numel * new[place]
@@ -233,7 +233,7 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     return result if place == -1 else None
 
 
-def _is_apart(size: Any, stride: Any, wanted: Any) -> bool:
+def _is_discontiguous(size: Any, stride: Any, wanted: Any) -> bool:
     """Whether a dimension steps over something by another stride. Its size is asked only where that tells."""
     return not equal_for_all(stride, wanted) and size != 1 and stride != wanted
 

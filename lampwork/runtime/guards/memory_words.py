@@ -40,7 +40,7 @@ TYPE = 8
 DICT_USED = 16
 DICT_KEYS = 32
 DICT_VALUES = 40
-#: Where the first of the values is that objects keep apart from the keys that they share.
+#: Where the first value is in the array of values of a dict that shares its keys with others (a split table).
 VALUES_FIRST = 8 if sys.version_info >= (3, 13) else 0
 KEYS_SHAPE = 8
 KEYS_ENTRIES = 24

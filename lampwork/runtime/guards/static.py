@@ -53,7 +53,18 @@ class StaticState:
     `values`: those that stay; where `left` is not None, `now` completes them for a call.
     """
 
-    __slots__ = ("values", "left", "positions", "apart", "generation", "ids", "disjoint", "address", "_table", "_keep")
+    __slots__ = (
+        "values",
+        "left",
+        "positions",
+        "others",
+        "generation",
+        "ids",
+        "disjoint",
+        "address",
+        "_table",
+        "_keep",
+    )
 
     def __init__(
         self,
@@ -64,15 +75,16 @@ class StaticState:
         generation: object = None,
         left: Check | None = None,
         positions: Sequence[int | None] = (),
-        apart: Sequence[int] = (),
+        others: Sequence[int] = (),
     ) -> None:
         self.values = values
         #: Stays the same object while the weights among `values` do, where they are in memory included; None: it is
         #: not known.
         self.generation = generation
-        #: Checks what snapshots do not cover, and returns the values at `positions`; see `per_call.py`. Those of these
-        #: numbers `apart` must be other objects than the call's own, and not overlap them; they may have no position.
-        self.left, self.positions, self.apart = left, positions, apart
+        #: Checks what snapshots do not cover, and returns the values at `positions`; see `per_call.py`. The values of
+        #: the numbers `others` must be other objects than the call's own, and not overlap them; they may have no
+        #: position.
+        self.left, self.positions, self.others = left, positions, others
         self.ids = frozenset(map(id, pinned))
         self.disjoint = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).disjoint
         self._table, self._keep = table, keep
@@ -83,7 +95,9 @@ class StaticState:
         call's own objects."""
         assert self.left is not None
         found = self.left(function, passed, {})
-        if found is None or (self.apart and not self._are_apart([found[each] for each in self.apart], passed, own)):
+        if found is None or (
+            self.others and not self._are_other_objects([found[each] for each in self.others], passed, own)
+        ):
             return None
         values = self.values.copy()
         for position, value in zip(self.positions, found):
@@ -92,7 +106,7 @@ class StaticState:
         return values
 
     @staticmethod
-    def _are_apart(values: Sequence[Any], passed: tuple, own: tuple) -> bool:
+    def _are_other_objects(values: Sequence[Any], passed: tuple, own: tuple) -> bool:
         if own and not set(own).isdisjoint(map(id, values)):
             return False
         if not passed:
@@ -186,11 +200,11 @@ class StaticGuards:
         per_call = [source for source in self._reads if not snapshots.add_read(source)]
         outside = [source for source in self._others if not snapshots.add_read(source)]
         known = set(map(id, per_call))
-        apart = [source for source in outside if id(source) not in known]
+        not_read = [source for source in outside if id(source) not in known]
         try:
             left = None
-            if snapshots.left or per_call or apart:
-                left = per_call_check(self._guards, (*per_call, *apart), snapshots)
+            if snapshots.left or per_call or not_read:
+                left = per_call_check(self._guards, (*per_call, *not_read), snapshots)
         except LookupError:
             return None, self._check(function)
         table = snapshots.table()
