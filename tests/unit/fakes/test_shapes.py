@@ -16,12 +16,13 @@ from lampwork.fakes.fake import Unsupported, make_fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.rules import recurrent
 from lampwork.fakes.shapes import infer
+from tests.sampled import one_of
 from tests.unit.fakes.operator_calls import backward_calls_of, calls_of, layouts
 
 #: LAMPWORK_ALL_SAMPLES=1 takes five minutes.
 ALL = os.environ.get("LAMPWORK_ALL_SAMPLES") == "1"
 DTYPES = (torch.float32, torch.int64, *((torch.bfloat16, torch.bool, torch.complex64) if ALL else ()))
-SAMPLES = 5 if ALL else 1
+SAMPLES = 5 if ALL else 2
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def arguments(value):
     return repr(value)
 
 
-@pytest.mark.parametrize("info", op_db, ids=lambda info: info.formatted_name)
+@pytest.mark.parametrize("info", one_of(2, op_db), ids=lambda info: info.formatted_name)
 def test_rules_give_eager_metadata(info, rules_alone):
     failures, counts = [], collections.Counter()
     for dtype in DTYPES:
@@ -101,7 +102,7 @@ def test_rules_give_eager_metadata(info, rules_alone):
 DIFFERENTIABLE = [info for info in op_db if info.supports_autograd and torch.float32 in info.dtypes]
 
 
-@pytest.mark.parametrize("info", DIFFERENTIABLE, ids=lambda info: info.formatted_name)
+@pytest.mark.parametrize("info", one_of(2, DIFFERENTIABLE), ids=lambda info: info.formatted_name)
 def test_rules_give_eager_metadata_of_derivatives(info, rules_alone):
     failures = []
     for func, args, kwargs in backward_calls_of(info, SAMPLES):
