@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lampwork.fakes.nodes import TruthNode, _Node
+from lampwork.fakes.nodes import FloatNode, TruthNode, _Node
 
 
 class NumberNode(_Node):
@@ -113,3 +113,16 @@ def mentions_numbers(value: Any) -> bool:
     if kind is tuple or kind is list:
         return any(map(mentions_numbers, value))
     return kind is dict and any(map(mentions_numbers, value.values()))
+
+
+def with_known_floats(value: Any) -> Any:
+    """The arguments of an operator, with a Python number for each float that a size was made to (`nodes.FloatNode`)."""
+    kind = type(value)
+    if kind is torch.SymFloat:
+        return value.node.value if type(value.node) is FloatNode else value
+    if kind is tuple or kind is list:
+        made = [with_known_floats(each) for each in value]
+        return value if all(map(operator.is_, made, value)) else kind(made)
+    if kind is dict and value:
+        return {name: with_known_floats(each) for name, each in value.items()}
+    return value

@@ -219,7 +219,7 @@ class SymbolicSizes(KnownSizes):
         Raises `DataDependent` where the program could not check it, or it never holds: then there is what `else_` says.
         """
         answer = self.known(left, relation, right)
-        if answer is None:
+        if answer is None and self._in_this_call(left, relation, right) is not False:
             self._require_checkable(add(left, mul(right, -1)))
             self._note(left, relation, right)
             self._known[left, relation, right] = True
@@ -259,6 +259,9 @@ class SymbolicSizes(KnownSizes):
         Raises `DataDependent` where the program could not check it.
         """
         self._require_checkable(add(left, mul(right, -1)))
+        answer = self._in_this_call(left, relation, right)
+        if answer is not None:
+            return answer
         if relation not in ("==", "!="):
             for rest in self._not_negative:  # what is left of a total when parts are taken from it
                 more = self.known(add(left, rest), relation, right)
@@ -273,6 +276,13 @@ class SymbolicSizes(KnownSizes):
         if 1 in (left, right) and bounds(self.resolve(right if left == 1 else left)) == (0, 1):
             small = False  # one, or nothing to do
         return (relation == "==") is not small
+
+    def _in_this_call(self, left: Size, relation: str, right: Size) -> bool | None:
+        """Whether the relation holds in the call at hand, whatever contents decide; None: they do. An assumption that
+        does not hold there would be a guard that the call fails."""
+        difference = self._difference(left, right)
+        given = {name: self.hints[name] for name in symbols(difference) if not self.by_contents(self._symbols[name])}
+        return self.known(substitute(difference, given), relation, 0, resolved=True)
 
     def _require_checkable(self, difference: Size) -> None:
         if not all(self.contents.get(name, True) for name in symbols(self.resolve(difference))):

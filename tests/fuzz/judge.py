@@ -112,8 +112,7 @@ def _has_that_shape(label: str, ours: torch.Tensor, oracle: Oracle) -> bool:
     """Whether `ours` is what the program gives in double precision, or a disturbed run of eager: how many elements
     `nonzero` finds of a difference that cancels depends on rounding. Where sums overflow, a shape between those of
     disturbed runs will do, if each element of `ours` is in one of them or another."""
-    reads_bits = any(_READS_BITS.search(each.text) for each in oracle.program.statements)
-    if reads_bits and ours.dtype == torch.int64 and ours.dim() == 2 and _are_possible_places(label, ours, oracle):
+    if _reads_bits(oracle) and ours.dtype == torch.int64 and ours.dim() == 2 and _are_possible_places(label, ours, oracle):
         return True
     outcomes = [oracle.wide, *oracle.noisy(MANY)]
     values = [outcome.values.get(label) for outcome in outcomes]
@@ -135,6 +134,23 @@ def _has_that_shape(label: str, ours: torch.Tensor, oracle: Oracle) -> bool:
 
 #: What shows the bits of a number, which rounding changes at random.
 _READS_BITS = re.compile(r"\.view\((?:dtype=)?torch\.\w+\)")
+
+
+#: No sum of a few such steps overflows.
+_FAR = 1 << 58
+
+
+def _reads_bits(oracle: Oracle) -> bool:
+    return any(_READS_BITS.search(each.text) for each in oracle.program.statements)
+
+
+def _steps_from(origin: torch.Tensor | None, value: torch.Tensor) -> torch.Tensor:
+    """How far whole numbers are from `origin`, the shorter way around; themselves without an origin."""
+    if origin is None:
+        return value
+    signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[value.element_size()]
+    steps = value.view(signed) - origin.view(signed)
+    return steps.clamp(-_FAR, _FAR) if signed is torch.int64 else steps.long()
 
 
 def _are_possible_places(label: str, ours: torch.Tensor, oracle: Oracle) -> bool:
@@ -177,8 +193,13 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         wrong = mine != theirs
         if not bool(wrong.any()):
             return None
-        answers = _range(label, theirs, oracle, MANY)
-        wrong &= ~((answers.low < answers.high) & (answers.low <= mine) & (mine <= answers.high))
+        # Bits of numbers near to each other are near to each other as whole numbers that begin again after the last.
+        origin = theirs if _reads_bits(oracle) and theirs.dtype != torch.bool else None
+        answers = _range(label, theirs, oracle, MANY, origin)
+        place = _steps_from(origin, mine)
+        margin = (answers.high - answers.low) * (0 if origin is None else int(WIDER))
+        inside = (answers.low - margin <= place) & (place <= answers.high + margin)
+        wrong &= ~((answers.low < answers.high) & inside)
         if bool(wrong.any()):
             wrong = _nowhere(label, mine, wrong, oracle, 0.0)
         return _told_of(mine, theirs, wrong, ours)
@@ -320,7 +341,10 @@ class _Answers:
         return found | (mine == torch.inf) & self.any_above | (mine == -torch.inf) & self.any_below
 
 
-def _range(label: str, theirs: torch.Tensor, oracle: Oracle, count: int) -> _Answers:
+def _range(
+    label: str, theirs: torch.Tensor, oracle: Oracle, count: int, origin: torch.Tensor | None = None
+) -> _Answers:
+    """What there is beside `theirs`. `origin`: as for `_steps_from`."""
     is_real = theirs.is_floating_point()
     zeros = theirs == 0
     sign = theirs.signbit() if is_real else zeros
@@ -344,6 +368,7 @@ def _range(label: str, theirs: torch.Tensor, oracle: Oracle, count: int) -> _Ans
         wide = None
     if not is_real:
         nowhere = torch.zeros_like(zeros)
+        every = _steps_from(origin, every)
         low, high = every.amin(0), every.amax(0)
         return _Answers(low, high, low, high, ~nowhere, nowhere, nowhere, nowhere, zeros, wide)
     finite = every.isfinite()

@@ -197,6 +197,16 @@ def test_which_bits_of_rounded_numbers_are_zero_depends_on_rounding():
     assert check(program, Planted(r"\.nonzero\(\)", ".nonzero().flip(0)")).finding is not None
 
 
+def test_halves_of_rounded_numbers_begin_again_after_the_last():
+    """The low half of a float counts on from -32768 where it was 32767."""
+    inputs = (Input((64, 32), "float32"),)
+    program = planted_program("v1 = F.layer_norm(x0, (32,))", "v9 = v1.view(torch.int16)", inputs=inputs)
+    rounded = Planted(r"F\.layer_norm\((.*), \(32,\)\)", r"F.layer_norm((\1).flip(1), (32,)).flip(1)")
+    assert check(program, rounded).finding is None
+    wrong = Planted(r"(v1\.view\(torch\.int16\))", r"(\1 + 16384)")
+    assert check(program, wrong).finding.kind == judge.WRONG_VALUES
+
+
 def test_what_is_read_of_a_tensor_that_is_written_to_is_disturbed():
     """x + x * x cancels where x is almost -1: the product is rounded, or not."""
     inputs = (Input((8,), "float32", values="unit"),)

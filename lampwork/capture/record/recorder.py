@@ -38,7 +38,7 @@ from lampwork.capture.record.recording import Recording
 from lampwork.capture.record.writes import call_inplace, call_metadata, change_storage
 from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
 from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
-from lampwork.fakes.numbers import mentions_numbers
+from lampwork.fakes.numbers import mentions_numbers, with_known_floats
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow, refuse_wide
 from lampwork.fakes.shapes import exact_device, has_zero, in_format_of, infer, surely_same, tensors_in
@@ -99,6 +99,8 @@ class Recorder(Recording):
     def _call(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if self.switched is not None:
             self.switched(op)
+        if self.sizes:
+            args, kwargs = with_known_floats(args), with_known_floats(kwargs)
         if self.numbers is not None and (mentions_numbers(args) or (kwargs and mentions_numbers(kwargs))):
             from lampwork.capture.record.scalars import Scalars
 
