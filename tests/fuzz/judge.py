@@ -112,7 +112,12 @@ def _has_that_shape(label: str, ours: torch.Tensor, oracle: Oracle) -> bool:
     """Whether `ours` is what the program gives in double precision, or a disturbed run of eager: how many elements
     `nonzero` finds of a difference that cancels depends on rounding. Where sums overflow, a shape between those of
     disturbed runs will do, if each element of `ours` is in one of them or another."""
-    if _reads_bits(oracle) and ours.dtype == torch.int64 and ours.dim() == 2 and _are_possible_places(label, ours, oracle):
+    if (
+        _reads_bits(oracle)
+        and ours.dtype == torch.int64
+        and ours.dim() == 2
+        and _are_possible_places(label, ours, oracle)
+    ):
         return True
     outcomes = [oracle.wide, *oracle.noisy(MANY)]
     values = [outcome.values.get(label) for outcome in outcomes]
