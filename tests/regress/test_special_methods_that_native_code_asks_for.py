@@ -359,8 +359,10 @@ OTHERS = [
 ]
 
 
-def check(expression: str, values: tuple, make=lambda o, value: setattr(o, "k", value), of=lambda: O(1)) -> dict:
-    program = eval(f"lambda o, x: x + ({expression})")
+def check(
+    expression: str, values: tuple, make=lambda o, value: setattr(o, "k", value), of=lambda: O(1), names=None
+) -> dict:
+    program = eval(f"lambda o, x: x + ({expression})", names or globals())
     compiled = lampwork.compile(program)
     o, x = of(), torch.arange(4.0)
     for value in values:

@@ -30,10 +30,10 @@ from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.scalar import Element, Late, Scalar, function_of, given, is_backed
 from lampwork.capture.values.sizes import SYMBOLIC, number
+from lampwork.capture.values.unknown_array import UnknownArray
 from lampwork.capture.values.unknown_text import UnknownText
 from lampwork.ir import operations
 from lampwork.ir.number import Constant, NumberExpr

@@ -169,7 +169,7 @@ class Operators(Part):
             or self._python(right_type, reflected)
             or (method == "__ne__" and (self._python(left_type, "__eq__") or self._python(right_type, "__eq__")))
         ):
-            return op(left, right)
+            return self.native_operator(op, left, right)
         checked = False
         if left_type is not right_type and _derives(left_type, right_type):
             checked = True

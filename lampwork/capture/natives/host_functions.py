@@ -27,11 +27,11 @@ import numpy
 from lampwork.capture.machine import Answer
 from lampwork.capture.machine.values import Enter
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.values.arrays import UnknownArray, can_follow
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.scalar import Late, Scalar, element, is_unbacked, kind_of
 from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import host_number, is_early
+from lampwork.capture.values.unknown_array import UnknownArray, can_follow
 from lampwork.capture.values.unknown_text import unknown_text
 from lampwork.ir.operations import call_method, shuffled
 

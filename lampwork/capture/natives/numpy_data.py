@@ -17,8 +17,9 @@ from lampwork.capture.machine import Answer
 from lampwork.capture.natives.effect_classes import declare
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import TENSOR_KINDS
-from lampwork.capture.values.arrays import UnknownArray, array_of
+from lampwork.capture.values.arrays import array_of
 from lampwork.capture.values.number_arguments import call_with_numbers, holds_number
+from lampwork.capture.values.unknown_array import UnknownArray
 from lampwork.capture.values.walk import holds
 
 _FUNCTIONS = """

@@ -15,10 +15,14 @@ import itertools
 import operator
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from lampwork.capture.machine import Answer
 from lampwork.capture.machine.natives import CLASS_INTRINSICS
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.natives.perform import as_pairs
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.values.overloads import overloaded
 from lampwork.capture.values.percent import percent
 from lampwork.capture.values.special_methods import index_of, is_object
 
@@ -32,6 +36,15 @@ _EXTENDED = (list, bytearray, collections.deque)
 def native_operator(world: TorchWorld, op: Any, left: Any, right: Any) -> Any:
     """`op(left, right)` of operands that leave it to methods in C."""
     plain = IN_PLACE.get(op, op)
+    if (is_object(left) or is_object(right)) and (isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor)):
+        answer = overloaded(world, op, (left, right), {})
+        if answer is not NotImplemented:
+            return answer
+        if any(world.class_lookup(type(each), "__torch_function__")[0] for each in (left, right) if is_object(each)):
+            raise Break(
+                "tensor-argument",
+                f"a __torch_function__ that is no class method in Python is asked for {plain.__name__}",
+            )
     if plain is operator.mul:
         if isinstance(left, _SEQUENCES):
             right = index_of(world, right)

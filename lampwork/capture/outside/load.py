@@ -40,8 +40,8 @@ from lampwork.capture.outside.overlay import (
     SetOverlay,
 )
 from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, is_plain
-from lampwork.capture.values.arrays import UnknownArray, can_follow
 from lampwork.capture.values.numbers import in_parameter_group
+from lampwork.capture.values.unknown_array import UnknownArray, can_follow
 from lampwork.ir.operations import HOLD_PLAIN_DATA, plain_contents
 from lampwork.ir.reference import namespace_of
 from lampwork.ir.source import Source

@@ -15,7 +15,6 @@ from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.arrays import (
     ELEMENTWISE,
-    UnknownArray,
     array_of,
     array_tensor,
     check_shapes,
@@ -24,9 +23,10 @@ from lampwork.capture.values.arrays import (
     product,
     sample,
     torch_type,
-    unsupported,
 )
+from lampwork.capture.values.special_methods import objects_in
 from lampwork.capture.values.unbacked_numbers import item, items
+from lampwork.capture.values.unknown_array import UnknownArray, unsupported
 
 _DISPATCHER = type(numpy.sum)
 #: Those that warn where their result is not finite.
@@ -242,6 +242,7 @@ def call_function(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]
     if function in ELEMENTWISE and not kwargs:
         return elementwise(world, function, args)
     name = function.__name__
+    _refuse_objects(name, args, kwargs)
     if name in _REDUCTIONS and type(args[0]) is UnknownArray and len(args) <= 2:
         return _reduce(world, name, *args, **kwargs)
     return _answer(world, _FUNCTIONS.get(name), name, args, kwargs)
@@ -249,9 +250,16 @@ def call_function(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]
 
 def call_method(world: Any, array: UnknownArray, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     """`array.name(*args, **kwargs)`."""
+    _refuse_objects(name, args, kwargs)
     if name in _REDUCTIONS and len(args) <= 1:
         return _reduce(world, name, array, *args, **kwargs)
     return _answer(world, _METHODS.get(name), name, (array, *args), kwargs)
+
+
+def _refuse_objects(name: str, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Native code would ask them for numbers or elements, without guards on what they read."""
+    if objects_in((*args, *kwargs.values())):
+        raise unsupported(f"{name}(), called with an object,")
 
 
 def _answer(world: Any, answer: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -18,71 +18,20 @@ import numpy
 import torch
 
 from lampwork.capture.machine.operators import IN_PLACE
-from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.assumptions import assume, may_assume
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.scalar import is_unbacked
+from lampwork.capture.values.special_methods import indices_of
 from lampwork.capture.values.unbacked_numbers import counted, item, tensor_of
+from lampwork.capture.values.unknown_array import NUMPY_TYPES, TORCH_TYPES, UnknownArray, unsupported
 from lampwork.capture.values.unknown_text import formatted, refused, snapshot, unknown_text
 from lampwork.ir import operations
-
-_TYPES = {
-    torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16", torch.int32: "int32",
-    torch.int64: "int64", torch.float32: "float32", torch.float64: "float64",
-}  # fmt: skip
-_TORCH_TYPES = {numpy.dtype(name): each for each, name in _TYPES.items()}
-
-
-class UnknownArray:
-    """An array, or with `scalar` a number of numpy's, over the memory of `tensor`, which is on the CPU."""
-
-    __slots__ = ("tensor", "scalar")
-    __array_ufunc__ = None
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, tensor: Fake, scalar: bool = False) -> None:
-        self.tensor, self.scalar = tensor, scalar
-
-    @property
-    def dtype(self) -> numpy.dtype:
-        return numpy.dtype(_TYPES[self.tensor.dtype])
-
-    @property
-    def kind(self) -> type:
-        """The class that it has for the program."""
-        return self.dtype.type if self.scalar else numpy.ndarray
-
-
-def unsupported(what: str) -> Break:
-    return Break("unknown-native", f"{what} of an array with unknown contents", "Use torch functions on tensors.")
-
-
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
-    raise unsupported("what is done")
-
-
-for _name in (
-    "array", "bool", "int", "float", "index", "complex", "len", "iter", "contains", "getitem", "setitem", "str", "repr",
-    "format", "round", "trunc", "floor", "ceil", "abs", "neg", "pos", "invert", "divmod", "rdivmod", "copy", "deepcopy",
-    "eq", "ne", "lt", "le", "gt", "ge",
-    *[f"{prefix}{name}" for prefix in ("", "r", "i") for name in
-      ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")],
-):  # fmt: skip
-    setattr(UnknownArray, f"__{_name}__", _refuse)
-
-
-def can_follow(array: Any) -> bool:
-    """Whether a tensor can stand for the memory of an array from outside."""
-    return (
-        type(array) is numpy.ndarray and array.dtype in _TORCH_TYPES and array.dtype.isnative and array.flags.writeable
-        and all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
-    )  # fmt: skip
 
 
 def array_of(tensor: Any, **options: Any) -> UnknownArray:
     """`tensor.numpy()`. Raises `Break` for tensors whose method raises or needs a copy."""
-    if options or type(tensor) is not Fake or tensor.device.type != "cpu" or tensor.dtype not in _TYPES:
+    if options or type(tensor) is not Fake or tensor.device.type != "cpu" or tensor.dtype not in NUMPY_TYPES:
         raise unsupported("numpy()")
     if tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
         raise unsupported("numpy()")
@@ -93,7 +42,7 @@ def is_known(world: Any, value: Any) -> bool:
     """Whether it is an array or a number of numpy's whose contents are the program's, or guarded. Of an array from
     outside that no tensor can follow only the type is."""
     is_numpy = isinstance(value, (numpy.ndarray, numpy.generic)) and id(value) not in world.loader.opaque
-    return is_numpy and numpy.asarray(value).dtype in _TORCH_TYPES
+    return is_numpy and numpy.asarray(value).dtype in TORCH_TYPES
 
 
 class ArrayFamily(StandInFamily):
@@ -192,10 +141,10 @@ class ArrayFamily(StandInFamily):
         return [_item(value, index) for index in range(len(value.tensor))]
 
     def get_item(self, container: Any, key: Any) -> Any:
-        return _item(container, key)
+        return _item(container, indices_of(self.world, key))
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
-        target = _item(container, key, keep=True)
+        target = _item(container, indices_of(self.world, key), keep=True)
         if container.scalar:
             raise unsupported("an item")
         if type(value) is UnknownArray or is_known(self.world, value):
@@ -327,7 +276,7 @@ def _sample_dtype(world: Any, *values: Any) -> numpy.dtype:
 
 def torch_type(dtype: Any) -> torch.dtype:
     """PyTorch's name for a type of numpy's; refused where it has none."""
-    found = _TORCH_TYPES.get(numpy.dtype(dtype))
+    found = TORCH_TYPES.get(numpy.dtype(dtype))
     if found is None:
         raise unsupported(f"a result of type {dtype}")
     return found
@@ -385,6 +334,10 @@ def finite(world: Any, array: UnknownArray) -> UnknownArray:
 # Items ----------------------------------------------------------------------------------------------------------------
 
 
+#: Bounds and steps of slices. Native code would ask objects for a number, without guards on what they read.
+_OF_SLICES = frozenset({int, bool, type(None), torch.SymInt})
+
+
 def _item(array: UnknownArray, key: Any, keep: bool = False) -> UnknownArray:
     """`array[key]` for numbers and slices. `keep`: a view even of one element."""
     parts = key if type(key) is tuple else (key,)
@@ -393,7 +346,9 @@ def _item(array: UnknownArray, key: Any, keep: bool = False) -> UnknownArray:
         if type(part) is int:
             numbers += 1
         elif type(part) is slice:
-            if part.step is not None and (type(part.step) is not int or part.step < 1):
+            if any(type(each) not in _OF_SLICES for each in (part.start, part.stop, part.step)):
+                raise unsupported("an item")
+            if part.step is not None and part.step < 1:
                 raise unsupported("an item")
         elif part is not None and part is not Ellipsis:
             raise unsupported("an item")

@@ -34,7 +34,7 @@ from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.open_text import fixed as closed
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
-from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, unsupported
+from lampwork.capture.values.arrays import ArrayFamily
 from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.containers import ContainerFamily
 from lampwork.capture.values.family import HANDS_ON, Family
@@ -46,9 +46,10 @@ from lampwork.capture.values.open_texts import OpenTextFamily
 from lampwork.capture.values.scalar import Scalar, is_backed, taken, taken_in
 from lampwork.capture.values.scalars import ScalarFamily
 from lampwork.capture.values.sizes import SizeFamily, number
-from lampwork.capture.values.special_methods import asks_itself, index_of
+from lampwork.capture.values.special_methods import asks_itself, index_of, indices_of
 from lampwork.capture.values.tensors import TensorFamily
 from lampwork.capture.values.text import TextFamily
+from lampwork.capture.values.unknown_array import UnknownArray, unsupported
 from lampwork.capture.values.walk import classes_in, holds
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ class Dispatcher(World):
         if kind is UnknownArray or (kind is tuple and holds(key, self.families.array.stand_ins)):
             raise unsupported("an index made")
         if type(container) is numpy.ndarray:
-            key = tuple([index_of(self, each) for each in key]) if kind is tuple else index_of(self, key)
+            key = indices_of(self, key)
             if holds((key, value), self.families.array.stand_ins):
                 raise unsupported("an item")
             if any(map(asks_itself, key if kind is tuple else (key,))):

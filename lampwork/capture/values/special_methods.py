@@ -11,9 +11,9 @@ import torch
 
 from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.plain import HEAP_TYPE
-from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.sizes import SYMBOLIC
+from lampwork.capture.values.unknown_array import UnknownArray
 from lampwork.capture.values.unknown_text import UnknownText
 
 
@@ -50,3 +50,16 @@ def index_of(world: Any, key: Any) -> Any:
     elif type(key) is slice and any(map(is_object, (key.start, key.stop, key.step))):
         return slice(*[index_of(world, each) for each in (key.start, key.stop, key.step)])
     return key
+
+
+def indices_of(world: Any, key: Any) -> Any:
+    """`index_of`, for each part of a tuple, too."""
+    return tuple([index_of(world, each) for each in key]) if type(key) is tuple else index_of(world, key)
+
+
+def objects_in(values: Any) -> list[Any]:
+    """Such objects among the values, and in lists and tuples among them."""
+    return [
+        part for each in values for part in (objects_in(each) if type(each) in (list, tuple) else [each])
+        if is_object(part)
+    ]  # fmt: skip

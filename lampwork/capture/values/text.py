@@ -16,12 +16,12 @@ from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
-from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.family import HANDS_ON, Family, StandInFamily
 from lampwork.capture.values.percent import percent
 from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import item
+from lampwork.capture.values.unknown_array import UnknownArray
 from lampwork.capture.values.unknown_text import UnknownText, formatted, joined, refused, text_of_tensor, unknown_text
 from lampwork.capture.values.walk import holds
 
