@@ -10,6 +10,7 @@ infinities.
     softmax([40, 0])      the derivative is (g - sum(g * s)) * s, where s is 1 but for rounding
     ldexp(1.0, 0.3)       of a double and a float: the power is rounded to a float
     nuttall(5)            0.36 - 0.49 + 0.14 - 0.01, by cosines, in a function written in Python
+    layer_norm([c] * 9)   c less the mean is 0, or what the mean is rounded by: of a large c, more than all else
     arange(-2, 1, 0.1)    -2 + 20 * 0.1 is 0 or -6e-9: where vectors begin, the sum is rounded, too
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
@@ -149,11 +150,23 @@ def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable,
     return spread, torch.where(spread.isnan() & x.is_cuda, spread, mean)
 
 
+def _layer_norm(noise: Any, x: torch.Tensor, shape: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(_less_first(noise, x, len(shape)), shape, *args, **kwargs)
+
+
+def _less_first(noise: Any, x: torch.Tensor, dims: int) -> torch.Tensor:
+    """In runs in which equal numbers stay equal, rows of which only the differences count, less their first element."""
+    if not noise.keeps_ties or not dims or x.dtype not in (torch.float32, torch.float64):
+        return x
+    first = x.detach()[(..., *[slice(0, 1)] * dims)]
+    return x - torch.where(first.isfinite(), first, 0)
+
+
 #: By the name of the operator; every function of that name is meant (`spellings`).
 _BY_NAME: dict[str, Callable] = {
     "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
     "sigmoid": _sigmoid, "sinc": _sinc, "logaddexp": partial(_log_add_exp, base=math.e),
-    "logaddexp2": partial(_log_add_exp, base=2.0), "ldexp": _ldexp,
+    "logaddexp2": partial(_log_add_exp, base=2.0), "ldexp": _ldexp, "layer_norm": _layer_norm,
 }  # fmt: skip
 _FORMULAS: dict[Any, Callable] = {
     **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},

@@ -258,6 +258,10 @@ class Noise:
         self._is_whole = is_whole
         self._results = 0
 
+    @property
+    def keeps_ties(self) -> bool:
+        return self._alike
+
     @unwatched
     def rounded(self, value: Any) -> Any:
         """What an operator returns, disturbed."""

@@ -197,6 +197,17 @@ def test_which_bits_of_rounded_numbers_are_zero_depends_on_rounding():
     assert check(program, Planted(r"\.nonzero\(\)", ".nonzero().flip(0)")).finding is not None
 
 
+def test_a_row_of_one_large_number_has_no_variance_or_that_of_a_rounded_mean():
+    """1e30, nine times, has a mean that is 1e30 or a unit off, beside which the square root of `eps` is nothing."""
+    inputs = (Input((4, 9), "float64", leaf="leaf"),)
+    program = planted_program("v1 = x0 * 1 - 1e30", "v9 = F.layer_norm(v1, (9,))", inputs=inputs, **LEAF)
+    pattern = r"F\.layer_norm\(v1, \(9,\)\)"
+    shifted = Planted(pattern, "F.layer_norm(v1 - v1[:, :1].detach(), (9,))")
+    assert check(program, shifted).finding is None
+    wrong = Planted(pattern, "F.layer_norm(v1 - v1[:, :1].detach(), (9,)) * 100")
+    assert check(program, wrong).finding is not None
+
+
 def test_halves_of_rounded_numbers_begin_again_after_the_last():
     """The low half of a float counts on from -32768 where it was 32767."""
     inputs = (Input((64, 32), "float32"),)

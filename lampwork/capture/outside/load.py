@@ -39,7 +39,7 @@ from lampwork.capture.outside.overlay import (
     Pending,
     SetOverlay,
 )
-from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, is_plain
+from lampwork.capture.outside.plain import HEAP_TYPE, IMMUTABLE_TYPE, PLAIN_TYPES, holds_native_state, is_plain
 from lampwork.capture.values.numbers import in_parameter_group
 from lampwork.capture.values.unknown_array import UnknownArray, can_follow
 from lampwork.ir.operations import HOLD_PLAIN_DATA, plain_contents
@@ -52,7 +52,6 @@ BUILTIN_TYPES: frozenset[type] = frozenset({
 })  # fmt: skip
 
 _NOT_MADE_BY_PROGRAMS = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
-_IMMUTABLE_TYPE = 1 << 8
 
 #: In this order: setting the cause suppresses the context.
 CHANGED_BY_RAISING = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
@@ -99,6 +98,7 @@ class Loader(ContainerOverlays):
             slice: self._load_slice,
             types.FunctionType: self._load_function,
             types.MethodType: self._load_method,
+            types.MethodWrapperType: self._load_builtin_method,
             types.ModuleType: self._load_identity,
             list: self._load_list,
             collections.deque: self._load_list,
@@ -213,6 +213,8 @@ class Loader(ContainerOverlays):
     def _load_builtin_method(self, raw: Any, source: Source) -> Any:
         """A C method bound to an object from outside (`self.append`): bound to what the program holds instead."""
         owner = self.load(raw.__self__, self.sources.attribute(source, "__self__"))
+        if type(raw) is types.MethodWrapperType and type(owner) is not type(raw.__self__):
+            raise Break("opaque-value", f"{raw.__name__} of a {type(raw.__self__).__name__} from outside is called")
         self.guards.type_is(source, type(raw))
         self.guards.equals(self.sources.attribute(source, "__name__"), raw.__name__)
         return getattr(owner, raw.__name__)
@@ -443,7 +445,7 @@ class Loader(ContainerOverlays):
             return self._load_plain(raw, source)
         if isinstance(raw, BaseException):
             return self._load_exception(raw, source)
-        if not kind.__flags__ & HEAP_TYPE or kind.__flags__ & _IMMUTABLE_TYPE:
+        if not kind.__flags__ & HEAP_TYPE or kind.__flags__ & IMMUTABLE_TYPE:
             return self._load_opaque(raw, source)  # implemented in C
         if isinstance(raw, weakref.ReferenceType):
             return self._load_opaque(raw, source)
@@ -455,6 +457,8 @@ class Loader(ContainerOverlays):
             return self._load_opaque(raw, source)
         if isinstance(raw, dict):
             return self._load_dict_subclass(raw, source)
+        if holds_native_state(kind):
+            self.opaque.add(id(raw))
         return self._load_object(raw, source)
 
     def _load_object(self, raw: Any, source: Source) -> Any:

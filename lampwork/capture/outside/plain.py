@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import enum
+import functools
 import hashlib
 import re
+import threading
 import types
 import weakref
 from typing import Any
@@ -30,6 +33,9 @@ DIGESTS: frozenset[type] = frozenset({type(hashlib.new("sha256")), hashlib.blake
 
 #: A class's flag: made while the program runs, by a `class` statement.
 HEAP_TYPE = 1 << 9
+#: A class's flag: nobody may set its attributes. Classes in C have it that are no static ones.
+IMMUTABLE_TYPE = 1 << 8
+_WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
 def is_plain(value: Any) -> bool:
@@ -57,3 +63,31 @@ def has_identity_hash(value: Any) -> bool:
         target = value()
         return target is not None and has_identity_hash(target)
     return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
+
+
+#: What these keep is a dict, or is read with guards (`values/natives_of_python.py`).
+_KEPT_IN_SIGHT = (types.SimpleNamespace, property, classmethod, staticmethod, functools.partial, threading.local)
+
+
+@functools.cache
+def holds_native_state(cls: type) -> bool:
+    """Whether objects of a class written in Python hold something that only C code sees, because the class derives from
+    one in C that has memory for it: `class Samples(array.array)`, a structure of `ctypes`. PyTorch's own do not count:
+    what is asked of them is in tables."""
+    kind: type | None = cls
+    while kind is not None:
+        space = vars(kind)
+        if not kind.__flags__ & HEAP_TYPE or kind.__flags__ & IMMUTABLE_TYPE:
+            holds_more = kind.__basicsize__ > object.__basicsize__
+            return holds_more and not issubclass(cls, _KEPT_IN_SIGHT) and not _is_of_pytorch(kind)
+        known = sum(type(each) is types.MemberDescriptorType for each in space.values())
+        known += ("__dict__" in space) + ("__weakref__" in space)
+        base = kind.__base__
+        if base is not None and kind.__basicsize__ - base.__basicsize__ > known * _WORD:
+            return not _is_of_pytorch(kind)
+        kind = base
+    return False
+
+
+def _is_of_pytorch(cls: type) -> bool:
+    return str(cls.__module__).partition(".")[0] in ("torch", "pybind11_builtins")

@@ -7,6 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from lampwork.capture.machine import UNBOUND, World
+from lampwork.capture.machine.attributes import is_data_descriptor
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 
@@ -50,6 +51,8 @@ class Classes:
                 return self.world.call(getter, (obj,), {})
         elif obj is not UNBOUND and (kind is types.GetSetDescriptorType or kind is types.MemberDescriptorType):
             return self.world.families.plain.native_attribute(attribute, obj)
+        elif id(obj) in self.world.loader.opaque and not kind.__flags__ & HEAP_TYPE and is_data_descriptor(attribute):
+            self.world.families.opaque.refuse(obj)  # it reads memory of the object's, as a field of a structure does
         return World.descriptor_get(self.world, attribute, obj, cls)
 
     def delete_through(self, obj: Any, name: str) -> bool:
