@@ -208,6 +208,15 @@ def test_a_row_of_one_large_number_has_no_variance_or_that_of_a_rounded_mean():
     assert check(program, wrong).finding is not None
 
 
+def test_a_remainder_that_overflows_in_vectors_may_be_exact():
+    """Of a float and a bfloat16: eager's kernel sees vectors, whatever the layouts."""
+    inputs = (Input((38,), "bfloat16", values="unit"), Input((1,), "float32", values="unit"))
+    program = planted_program("v1 = torch.fmod(x1 + 1000, x0 * 0 + 2.0**-126)", "v9 = v1 * 1", inputs=inputs)
+    pattern = r"torch\.fmod\((.*), (x0 .*)\)$"
+    assert check(program, Planted(pattern, r"torch.fmod((\1).double(), (\2).double()).float()")).finding is None
+    assert check(program, Planted(pattern, r"(torch.fmod(\1, \2).nan_to_num() + 1)")).finding.kind == judge.WRONG_VALUES
+
+
 def test_halves_of_rounded_numbers_begin_again_after_the_last():
     """The low half of a float counts on from -32768 where it was 32767."""
     inputs = (Input((64, 32), "float32"),)
