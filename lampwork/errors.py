@@ -106,3 +106,8 @@ class RecompileError(LampworkError):
 
 class LampworkWarning(UserWarning):
     """A fall-back to eager, a recompile limit, an unusable cache: what happened and the remedy."""
+
+
+def as_failure(error: CompileError, remedy: str = "The call ran eagerly.") -> Diagnostic:
+    """What is said of an error of the compiler's own, which reaches nobody."""
+    return Diagnostic("compiler-failed", f"{error}", error.location, remedy)

@@ -24,7 +24,7 @@ import torch
 
 from lampwork import _torch, collector, forks, profiled, signals
 from lampwork._torch import is_peer_tracing, peer_frame
-from lampwork.config import Settings, cache_url, environment
+from lampwork.config import Settings, environment
 from lampwork.errors import (
     CompileError,
     Diagnostic,
@@ -34,6 +34,7 @@ from lampwork.errors import (
     LampworkWarning,
     NotServedError,
     RecompileError,
+    as_failure,
 )
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
@@ -42,14 +43,13 @@ from lampwork.ir.region import Continue
 from lampwork.runtime import stances
 from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_compilers
 from lampwork.runtime.entry import MISS, Entry
-from lampwork.runtime.guards.compile import explain_failure
 from lampwork.runtime.launch.host import AssumptionFailed, Rerun, SizeNotAssumed
 from lampwork.runtime.observer import Observer, Run
-from lampwork.runtime.stats import Counters
+from lampwork.runtime.stats import Counters, noted
+from lampwork.runtime.stored import Stored
 
 if TYPE_CHECKING:
     from lampwork.runtime.auto.background import Background
-    from lampwork.runtime.cache.entries import StoredEntries
     from lampwork.runtime.guards.dispatch import Dispatch
     from lampwork.runtime.guards.varying import Varying
     from lampwork.runtime.shipped import Shipped
@@ -64,9 +64,6 @@ CAPTURE_ATTEMPTS = 3
 
 #: Errors of ours that the user asked for: they are no failures of the compiler.
 _ASKED_FOR = (DynamicSizeError, LampworkWarning, NotServedError, RecompileError)
-
-#: The level of LAMPWORK_DEBUG from which on stages are shown.
-STAGES_SHOWN = 3
 
 _compiling = threading.local()
 _all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
@@ -142,12 +139,8 @@ class CompiledFunction:
         self._failures = 0
         self._last_failure: tuple[Diagnostic, bool] | None = None
         self._warned: set[str] = set()
-        #: What is stored on disk; None until a call has asked for it.
-        self._on_disk: StoredEntries | None = None
-        #: Entries from a file that the user has loaded (`lampwork.load`); None: there is no such file.
-        self.shipped: Shipped | None = None
-        #: Entries from that file and the on-disk cache that have not fitted a call of this process yet.
-        self._waiting: tuple[Entry, ...] = ()
+        #: Entries out of a loaded file and the caches.
+        self.stored = Stored(self)
         #: Sizes and integers that differed between calls: symbols in the entries compiled from then on.
         self._varied: frozenset[Varying] = frozenset()
         #: Sizes that contents decide are symbols; no more once one was not what a program took it for.
@@ -182,25 +175,36 @@ class CompiledFunction:
     def reset(self) -> None:
         """Forget all entries and counters; memory they kept is given back."""
         with self._lock:
-            for entry in (*self.entries, *self._waiting):
+            for entry in self.entries:
                 entry.release()
-            self.serves, self._entries, self._waiting, self.counters = (), {}, (), Counters()
+            self.serves, self._entries, self.counters = (), {}, Counters()
             self._dispatch = None
-            self._failures, self._last_failure, self._on_disk = 0, None, None
+            self._failures, self._last_failure = 0, None
             self._warned.clear()
             self._varied = frozenset()
             self._sizes_by_contents = True
             self.continuations = {}
-            if self.shipped is not None:
-                self.ship(self.shipped)
+            self.stored.reset()
 
     def ship(self, shipped: Shipped) -> None:
         """From now on entries of a file wait for the calls that they fit. Raises LookupError where this process lacks
         what one of them names."""
         with self._lock:
-            self._waiting = (*self._waiting, *shipped.entries(self))
-            self._varied = self._varied.union(*(artifact.varied for artifact in shipped.artifacts))
-            self.shipped = shipped
+            self.stored.ship(shipped)
+
+    @property
+    def shipped(self) -> Shipped | None:
+        """Entries from a file that the user has loaded (`lampwork.load`); None: there is no such file."""
+        return self.stored.shipped
+
+    @property
+    def runs_pipeline(self) -> bool:
+        """Whether entries are made by the pipeline, as stored ones were."""
+        return self._make_entry is None
+
+    def varies(self, varying: frozenset[Varying]) -> None:
+        """Sizes and integers that are symbols in the entries compiled from now on."""
+        self._varied |= varying
 
     # Breaks -------------------------------------------------------------------------------------------------------
 
@@ -235,7 +239,7 @@ class CompiledFunction:
         if environment.strict:
             raise error
         cause = CompileError("continuation", f"{type(error).__name__}: {error}", location=line_of(self.function))
-        diagnostic = _as_failure(cause, "The rest of the call ran eagerly.")
+        diagnostic = as_failure(cause, "The rest of the call ran eagerly.")
         text = f"{self.name}: {cause} The rest of the call runs eagerly."
         self.warn_once(f"{cause}", text, diagnostic)
         self.fell_back(diagnostic, 0.0)
@@ -412,9 +416,7 @@ class CompiledFunction:
             entry = self._entries[serve]
             if entry.holds(function, args, kwargs):
                 return serve
-        stored = self._stored(args, kwargs)
-        if stored is None:
-            stored = self._with_initial_states(args, kwargs, states)
+        stored = self.stored.find(args, kwargs) or self.stored.find_with_states(args, kwargs, states)
         if stored is not None:
             return stored.serve
         if self.shipped is not None:
@@ -430,7 +432,7 @@ class CompiledFunction:
             return forbidden
         if not self.serves:
             self._note_what_varied(args, kwargs)
-            return self._compile_in_turn(args, kwargs, states, beside)
+            return self.stored.in_turn(args, kwargs, states, lambda: self._compile(args, kwargs, states, beside))
         from lampwork.runtime.guards.recompiles import recompile
 
         why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
@@ -440,7 +442,7 @@ class CompiledFunction:
         if self.observer is not None:
             noted(self.observer.recompiled, self, why)
         captures = self.counters.captures
-        made = self._compile_in_turn(args, kwargs, states, beside)
+        made = self.stored.in_turn(args, kwargs, states, lambda: self._compile(args, kwargs, states, beside))
         if not isinstance(made, Diagnostic) and self.counters.captures > captures:
             noted(self.counters.recompiled, why, time.perf_counter() - start)
         return made
@@ -450,7 +452,7 @@ class CompiledFunction:
         stance = stances.in_force()
         fails = stance == "fail_on_recompile"
         if fails or (self.serves and _torch.peer_raises_on_recompile()):
-            known = (*self.entries, *self._waiting)
+            known = (*self.entries, *self.stored.waiting)
             why = known[0].why_missed(self.function, args, kwargs) if known else "nothing is compiled yet"
             if fails:
                 what, remedy = "the stance is 'fail_on_recompile'", "lampwork.set_stance('default')"
@@ -467,11 +469,11 @@ class CompiledFunction:
     def _note_what_varied(self, args: tuple, kwargs: dict) -> None:
         """A call that misses every entry, and one of them by sizes or integers alone: those vary. So do iterators that
         keep it from several."""
-        if not (self.serves or self._waiting):
+        if not (self.serves or self.stored.waiting):
             return
         from lampwork.runtime.guards.varying import MOST_TURNS, what_turns, what_varied
 
-        entries = (*self.entries, *self._waiting)
+        entries = (*self.entries, *self.stored.waiting)
         if len(entries) >= MOST_TURNS:
             for entry in entries:
                 turns = what_turns(entry.artifact.guards, self.function, args, kwargs)
@@ -481,40 +483,6 @@ class CompiledFunction:
         if self.settings.dynamic is None:
             guards = [entry.artifact.guards for entry in entries]
             self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
-
-    def _compile_in_turn(
-        self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool
-    ) -> Callable | Diagnostic:
-        """`_compile`; but where processes start at once, one of them asks the shared cache and compiles, and the others
-        load what it stores."""
-        on_disk = self._on_disk
-        if not environment.cache_wait or on_disk is None or on_disk.key is None or not self._uses_cache():
-            return self._compile(args, kwargs, states, beside)
-        from lampwork.runtime.cache import ranks
-
-        with ranks.turn(on_disk.key, args, kwargs, self._cache_note, self.counters.cached) as turn:
-            stored = self._stored_meanwhile(on_disk, turn.has_waited, args, kwargs)
-            if stored is None:
-                stored = self._with_initial_states(args, kwargs, states)
-            if stored is not None:
-                return stored.serve
-            before = self.counters.cache["stored"]
-            made = self._compile(args, kwargs, states, beside)
-            turn.stored = self.counters.cache["stored"] > before
-            return made
-
-    def _stored_meanwhile(self, on_disk: StoredEntries, waited: bool, args: tuple, kwargs: dict) -> Entry | None:
-        """An entry that another process, or another machine, has stored since this one looked, inserted."""
-        try:
-            found = self._first_fitting(on_disk.added(), args, kwargs)
-            if found is None and cache_url():
-                found = self._fetched(on_disk, waited, args, kwargs)
-            return found
-        except Exception as error:
-            if environment.strict:
-                raise
-            self._cache_failed("load", error)
-            return None
 
     def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Callable | Diagnostic:
         start = time.perf_counter()
@@ -536,7 +504,7 @@ class CompiledFunction:
         finally:
             _compiling.active = False
             log.info("%s: compiled in %.3f s", self.name, time.perf_counter() - start)
-        self._store(entry)
+        self.stored.keep(entry)
         return entry.serve
 
     def _fitting_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Entry:
@@ -544,7 +512,7 @@ class CompiledFunction:
         looks (`torch.func` and the registry of trees): the entry made after that fits."""
         for _ in range(2):
             entry = self._new_entry(args, kwargs, states)
-            self._insert(entry)
+            self.insert(entry)
             try:
                 if beside or entry.holds(self.function, args, kwargs):
                     return entry
@@ -596,7 +564,7 @@ class CompiledFunction:
         noted(self.counters.fell_back, diagnostic)
         noted(self.counters.took, diagnostic, seconds)
 
-    def _insert(self, entry: Entry) -> None:
+    def insert(self, entry: Entry) -> None:
         self._entries = {**self._entries, entry.serve: entry}
         self.serves = (entry.serve, *self.serves)
         if len(self.serves) > FEW and self._dispatch is None:
@@ -609,138 +577,6 @@ class CompiledFunction:
         self._entries = {serve: other for serve, other in self._entries.items() if other is not entry}
         if self._dispatch is not None:
             self._dispatch.forget()
-
-    # The on-disk cache ---------------------------------------------------------------------------------------------
-
-    def _uses_cache(self) -> bool:
-        if environment.debug >= STAGES_SHOWN or environment.stop_at:
-            return False  # stored entries have no stages that could be shown or interpreted
-        if self.shipped is not None and self.shipped.strict:
-            return False
-        return self._make_entry is None and environment.cache and self.settings.options.cache
-
-    def _stored(self, args: tuple, kwargs: dict) -> Entry | None:
-        """An entry from a loaded file or the on-disk cache that serves this call, inserted.
-
-        Those that do not fit wait for a call that they fit: the cache holds what every process compiled of this code,
-        for other closures and other modules too, so they are none of the entries that `recompile_limit` counts. Once
-        one fits, no more than that many are read.
-        """
-        for entry in self._waiting:
-            if entry.holds(self.function, args, kwargs):
-                self._waiting = tuple(other for other in self._waiting if other is not entry)
-                self._serve_from_cache(entry)
-                return entry
-        if not self._uses_cache():
-            return None
-        start = time.perf_counter()
-        try:
-            return self._read_cache(args, kwargs)
-        except Exception as error:
-            if environment.strict:
-                raise
-            self._cache_failed("load", error)
-            return None
-        finally:
-            self.counters.spent("load", time.perf_counter() - start)
-
-    def _read_cache(self, args: tuple, kwargs: dict) -> Entry | None:
-        if self._on_disk is not None:
-            return self._older_entry(self._on_disk, args, kwargs)
-        from lampwork.runtime.cache import entries as cache
-
-        on_disk = self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
-        found = self._first_fitting(on_disk.newest(), args, kwargs) or self._older_entry(on_disk, args, kwargs)
-        waits = environment.cache_wait and stances.in_force() == "default"  # fetched in this process's turn to compile
-        if found is None and cache_url() and not waits:
-            found = self._fetched(on_disk, False, args, kwargs)
-        return found
-
-    def _fetched(self, on_disk: StoredEntries, again: bool, args: tuple, kwargs: dict) -> Entry | None:
-        """An entry out of the shared cache that serves this call, inserted."""
-        found = self._first_fitting(on_disk.fetched(self.counters.cached, again), args, kwargs)
-        return found or self._older_entry(on_disk, args, kwargs)
-
-    def _first_fitting(self, artifacts: Iterator[Artifact], args: tuple, kwargs: dict) -> Entry | None:
-        """The first of `artifacts` that serves this call, inserted; no more than `recompile_limit` are read then."""
-        found = None
-        limit = self.settings.options.recompile_limit
-        for count, artifact in enumerate(artifacts):
-            if count >= limit and found is not None:
-                break
-            self._varied |= artifact.varied
-            try:
-                entry = self.entry_of(artifact)
-            except Exception as error:
-                self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
-                continue
-            if found is None and entry.holds(self.function, args, kwargs):
-                found = entry
-                self._serve_from_cache(entry)
-                continue
-            if found is None:
-                self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
-            self._waiting = (*self._waiting, entry)
-        return found
-
-    def _older_entry(self, on_disk: StoredEntries, args: tuple, kwargs: dict) -> Entry | None:
-        """One of those entries on disk that are loaded only where they fit a call, inserted."""
-        for artifact in on_disk.fitting(lambda guards: not explain_failure(guards, self.function, args, kwargs)):
-            self._varied |= artifact.varied
-            try:
-                entry = self.entry_of(artifact)
-            except Exception as error:
-                self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
-                continue
-            if entry.holds(self.function, args, kwargs):
-                self._serve_from_cache(entry)
-                return entry
-        return None
-
-    def _with_initial_states(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry | None:
-        """An entry that serves this call once the optimizers have the states that their first step begins with."""
-        known = [entry for entry in (*self.entries, *self._waiting) if entry.artifact.initial_states]
-        if not known:
-            return None
-        from lampwork.runtime.autograd.optimizer_states import make_initial_states
-
-        for entry in known:
-            if make_initial_states(entry.artifact, self.function, args, kwargs, states):
-                if entry.holds(self.function, args, kwargs):
-                    if entry in self._waiting:
-                        self._waiting = tuple(other for other in self._waiting if other is not entry)
-                        self._serve_from_cache(entry)
-                    return entry
-                states.undo()
-        return None
-
-    def _serve_from_cache(self, entry: Entry) -> None:
-        self.counters.cache_hits += 1
-        if self.observer is not None:
-            noted(self.observer.loaded, self, entry.artifact)
-        self._insert(entry)
-
-    def _cache_note(self, text: str) -> None:
-        self.counters.cache_notes.append(text)
-        log.info("%s: on-disk cache: %s", self.name, text)
-
-    def _store(self, entry: Entry) -> None:
-        """What fails here costs the next process a compile, and nothing else."""
-        if not self._uses_cache():
-            return
-        try:
-            from lampwork.runtime.cache import entries as cache
-
-            cache.store(self.function, self.settings, entry.artifact, self._cache_note, self.counters.cached)
-        except Exception as error:
-            if environment.strict:
-                raise
-            self._cache_failed("store", error)
-
-    def _cache_failed(self, what: str, error: Exception) -> None:
-        diagnostic = _as_failure(CompileError(f"cache ({what})", f"{type(error).__name__}: {error}"), "")
-        self._cache_note(diagnostic.reason)
-        self.warn_once(diagnostic.reason, f"{self.name}: {diagnostic.reason}; it is compiled instead.", diagnostic)
 
     # What goes wrong -----------------------------------------------------------------------------------------------
 
@@ -758,7 +594,7 @@ class CompiledFunction:
             cause = CompileError(error.stage, f"{type(inner).__name__}: {inner}")
         else:
             cause = CompileError("runtime", f"{type(error).__name__}: {error}", location=line_of(self.function))
-        diagnostic = _as_failure(cause)
+        diagnostic = as_failure(cause)
         key = f"{cause}"
         if key not in self._warned:
             where = self._reproducer(args, kwargs, error)
@@ -830,18 +666,6 @@ class CompiledFunction:
             raise
         except Exception:
             log.warning("%s", text, exc_info=True)  # whatever shows warnings in this process failed
-
-
-def noted(count: Callable, *what: object) -> None:
-    """`count(*what)`, of counters and tables: what fails there does not reach the call."""
-    try:
-        count(*what)
-    except Exception:
-        log.exception("noting what happened to a call failed")
-
-
-def _as_failure(error: CompileError, remedy: str = "The call ran eagerly.") -> Diagnostic:
-    return Diagnostic("compiler-failed", f"{error}", error.location, remedy)
 
 
 def line_of(function: Callable) -> Location:

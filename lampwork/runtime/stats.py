@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from lampwork.runtime.entry import Entry
     from lampwork.runtime.function import CompiledFunction
 
+
+log = logging.getLogger("lampwork")
 
 #: What is counted of entries on disk: written to the local folder; fetched from the shared place, or refused as nobody
 #: says whose they are; written to it; and how often another process that compiled the same was waited for.
@@ -198,3 +201,11 @@ class Counters:
             "choices": choices,
         }  # fmt: skip
         return cast(Stats, MappingProxyType(found))
+
+
+def noted(count: Callable, *what: object) -> None:
+    """`count(*what)`, of counters and tables: what fails there does not reach the call."""
+    try:
+        count(*what)
+    except Exception:
+        log.exception("noting what happened to a call failed")

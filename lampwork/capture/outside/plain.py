@@ -69,11 +69,16 @@ def has_identity_hash(value: Any) -> bool:
 _KEPT_IN_SIGHT = (types.SimpleNamespace, property, classmethod, staticmethod, functools.partial, threading.local)
 
 
-@functools.cache
+class _Plain:
+    """Its objects hold a dict and weak references."""
+
+
 def holds_native_state(cls: type) -> bool:
     """Whether objects of a class written in Python hold something that only C code sees, because the class derives from
     one in C that has memory for it: `class Samples(array.array)`, a structure of `ctypes`. PyTorch's own do not count:
     what is asked of them is in tables."""
+    if cls.__basicsize__ <= _Plain.__basicsize__:
+        return False
     kind: type | None = cls
     while kind is not None:
         space = vars(kind)

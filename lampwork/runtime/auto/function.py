@@ -131,7 +131,7 @@ class AutoFunction(CompiledFunction):
         """
         if self._make_entry is not None:
             return
-        if self._uses_cache():
+        if self.stored.uses_cache:
             from lampwork.runtime.cache import entries
 
             if entries.is_anything_stored(self.function, self.settings):

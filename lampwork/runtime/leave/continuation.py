@@ -21,8 +21,9 @@ from lampwork.errors import Diagnostic
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.operations import EXHAUSTED
 from lampwork.ir.region import Continue
-from lampwork.runtime.function import CompiledFunction, noted
+from lampwork.runtime.function import CompiledFunction
 from lampwork.runtime.leave.user_frames import caller
+from lampwork.runtime.stats import noted
 
 
 class Suspended:
