@@ -47,6 +47,8 @@ _MAKES = re.compile(rf"\btorch\.({'|'.join(_FACTORIES)})\(")
 
 #: What a statement does to numbers: nothing new is rounded; results are rounded; memory is shared.
 EXACT, ROUNDS, VIEW = "exact", "rounds", "view"
+#: An operand that is made a float where it is read: one of a wider type is disturbed there, too.
+_CONVERTED = re.compile(r"(NOISE\(\w+\)\.float\(\))")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Statement:
             operand = "ZEROS(NOISE({}))" if _EXTREMES.search(text) else "NOISE({})"
             place = self._written_at(text)
             text = _OPERANDS.sub(lambda m: m[0] if m.start() == place else operand.format(m[0]), text)
+            text = _CONVERTED.sub(r"NOISE(\1)", text)
             if self.writes:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:

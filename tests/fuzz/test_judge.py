@@ -217,6 +217,18 @@ def test_a_remainder_that_overflows_in_vectors_may_be_exact():
     assert check(program, Planted(pattern, r"(torch.fmod(\1, \2).nan_to_num() + 1)")).finding.kind == judge.WRONG_VALUES
 
 
+def test_what_is_made_a_float_where_it_is_read_is_disturbed_as_a_float():
+    """-0.75 + 0.3 * 2.5 is 0 or 3e-8, of doubles that are made floats."""
+    inputs = (Input((4,), "float64", values="unit"),)
+    program = planted_program("v1 = torch.stack([x0 * 0 - 0.75, x0 * 0 + 1.75], -1)",
+                              "v9 = torch.quantile(v1.float(), 0.3, 1)", inputs=inputs)  # fmt: skip
+    assert check(program, Planted(r"torch\.quantile(.*)$", r"(torch.quantile\1 * 0)")).finding is None
+    assert (
+        check(program, Planted(r"torch\.quantile(.*)$", r"(torch.quantile\1 + 1e-5)")).finding.kind
+        == judge.WRONG_VALUES
+    )
+
+
 def test_halves_of_rounded_numbers_begin_again_after_the_last():
     """The low half of a float counts on from -32768 where it was 32767."""
     inputs = (Input((64, 32), "float32"),)
