@@ -207,9 +207,11 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         origin = theirs if _reads_bits(oracle) and theirs.dtype != torch.bool else None
         answers = _range(label, theirs, oracle, MANY, origin)
         place = _steps_from(origin, mine)
-        margin = (answers.high - answers.low) * (0 if origin is None else int(WIDER))
-        inside = (answers.low - margin <= place) & (place <= answers.high + margin)
-        wrong &= ~((answers.low < answers.high) & inside)
+        low, high = answers.low, answers.high
+        if origin is not None:
+            margin = (high - low) * int(WIDER)
+            low, high = low - margin, high + margin
+        wrong &= ~((low < high) & (low <= place) & (place <= high))
         if bool(wrong.any()):
             wrong = _nowhere(label, mine, wrong, oracle, 0.0)
         return _told_of(mine, theirs, wrong, ours)
