@@ -111,3 +111,11 @@ def test_new_dimensions(shape, target, dynamic):
         found, expected = compiled(x, y), program(x, y)
         assert [each.stride() for each in found] == [each.stride() for each in expected]
         assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_predicates_of_whole_numbers(dynamic):
+    """Eager fills a tensor in the operand's strides: nothing is computed."""
+    x = torch.tensor([1, 2]).as_strided((1, 2, 1, 1), (2, 1, 2, 2))
+    for program in (lambda x: x.isinf(), lambda x: x.isnan(), lambda x: x.isneginf(), lambda x: x.isfinite()):
+        assert lampwork.compile(program, dynamic=dynamic)(x).stride() == program(x).stride()

@@ -197,7 +197,10 @@ def softshrink(x: torch.Tensor, lambd: float = 0.5) -> Spec:
     return _plain["softshrink"](x)
 
 
-_each("isnan isinf isneginf isposinf logical_not signbit", lambda name: bool_dtype)
+_each("isnan isneginf isposinf logical_not signbit", lambda name: bool_dtype)
+RULES[overload("isinf")] = lambda x: (
+    bool_dtype(x) if _kind(x.dtype) in "fc" else Spec(tuple(x.size()), preserved(x), torch.bool)  # eager fills a tensor
+)
 _each("nan_to_num", lambda name: layout_kept)
 
 
