@@ -23,6 +23,7 @@ from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.fake import DataDependent, Fake
+from lampwork.capture.stops import makes_its_text
 from lampwork.capture.values.sizes import SYMBOLIC, number
 
 #: What the storages of the stand-ins of one call may take. The call itself is expected to fail before it computes.
@@ -48,6 +49,8 @@ class _NoStandIn(Exception):
 
 def has_own_words(error: BaseException) -> bool:
     """Whether the text of `error` tells of values that exist while capturing only."""
+    if makes_its_text(error):
+        return not all(map(is_plain, error.args))
     text = str(error)
     return any(word in text for word in _OWN_WORDS)
 

@@ -21,8 +21,15 @@ _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
 _OWN_DIRECTORY = __file__.rpartition("/")[0] + "/"
 
 
+def makes_its_text(error: BaseException) -> bool:
+    """Whether the class of an error has a method in Python for its text, which the program alone calls."""
+    return any(type(each) is types.FunctionType for each in (type(error).__str__, type(error).__repr__))
+
+
 def described(error: BaseException) -> str:
-    """Class and text of an error of the program."""
+    """Class and text of an error of the program; the class alone where the program's own code makes the text."""
+    if makes_its_text(error):
+        return type(error).__name__
     try:
         return f"{type(error).__name__}: {error}"
     except Break:  # its text depends on what tensors hold

@@ -205,6 +205,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "A native function that is known is called with objects that it may run code of, or that it cannot describe.",
         "Pass it plain numbers, strings and containers of them.",
     ),
+    "finalizer": Meaning(
+        "break",
+        "An object of a class with a `__del__` is made, which runs at the moment when nothing refers to it any more.",
+        "Make it outside the compiled function, or free what it holds in a `with` statement.",
+    ),
     "native-attribute": Meaning(
         "break",
         "An attribute that native code computes is read, and nothing is known that would guard it.",

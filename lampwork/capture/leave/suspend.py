@@ -32,6 +32,8 @@ _AT_ONCE = frozenset({
     "native-call", "unknown-native", "disabled", "opaque-value", "native-attribute", "autograd-function",
     "backward-effect",
 })  # fmt: skip
+#: Breaks after which nothing goes on: the call runs eagerly, where objects die as soon as frames let them go.
+_NOWHERE = frozenset({"finalizer"})
 
 
 class Retry(Exception):
@@ -119,6 +121,8 @@ def suspend(machine: TorchMachine, stop: Interruption) -> Suspended | None:
 
     Raises `Retry` where capture has to be run again, up to that operation.
     """
+    if getattr(stop, "id", "") in _NOWHERE:
+        return None
     frames = stop.frames or []
     bases = [base for base in stop.depths if base > 0] if stop.frames else []
     level = min(bases) if bases else len(frames)

@@ -285,7 +285,7 @@ class Attributes(Part):
             return self.call(attribute.fget, (obj,), {})
         if kind is staticmethod:
             return attribute.__func__
-        if kind is BuiltinFunctionType:
+        if kind is BuiltinFunctionType or kind is types.MethodWrapperType:
             return attribute
         if kind in NATIVE_KINDS:
             if obj is None:

@@ -25,6 +25,7 @@ from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives.effect_classes import declare, declare_methods
 from lampwork.capture.outside.overlay import Break
+from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.walk import holds
 
@@ -179,7 +180,17 @@ def _bind(world: Any, attribute: Any, obj: Any = None, cls: Any = None) -> Any:
 
 
 def _weak_reference(world: Any, *args: Any) -> Any:
+    if args and type(args[0]) is Fake and world.loader.origin(args[0]) is None:
+        # The graph holds what stands for it longer than the program does.
+        raise Break("opaque-value", "a weak reference to a tensor that the program has made")
     return weakref.ReferenceType(args[0], *[death_callback(world, each) for each in args[1:]])
+
+
+def _dereferenced(world: Any, reference: weakref.ReferenceType) -> Any:
+    """What `ref.__call__` gives, also by `super()` in a class derived from it, such as `weakref.WeakMethod`."""
+    if id(reference) in world.loader.opaque:
+        world.families.opaque.refuse(reference)
+    return weakref.ReferenceType.__call__(reference)
 
 
 def death_callback(world: Any, function: Any) -> Any:
@@ -217,6 +228,6 @@ NATIVES: dict[Any, Answer] = {
     itertools.groupby: _groupby,
     **{kind.__get__: _bind for kind in (types.FunctionType, classmethod, staticmethod)},
     weakref.ReferenceType: _weak_reference,
-    weakref.ReferenceType.__call__: lambda world, reference: weakref.ReferenceType.__call__(reference),
+    weakref.ReferenceType.__call__: _dereferenced,
     functools._lru_cache_wrapper: _cache_made,  # type: ignore[attr-defined]
 }

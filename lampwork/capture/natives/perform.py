@@ -25,8 +25,8 @@ from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_RE
 from lampwork.capture.natives.library import death_callback
 from lampwork.capture.natives.torch_answers import legacy_tensor
 from lampwork.capture.outside import facts
-from lampwork.capture.outside.load import bound_owner
 from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.plain import HEAP_TYPE, bound_owner
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.array_functions import call_method, call_with_tensors, is_of_numpy
@@ -289,6 +289,7 @@ def instantiate_native(world: TorchWorld, cls: Any, args: tuple, kwargs: dict[st
         return cls(*args, **kwargs)
     if not makes_plain(getattr(cls.__new__, "__self__", None)) and not issubclass(cls, BaseException):
         raise unknown(cls)
+    refuse_finalizer(world, cls)
     if issubclass(cls, collections.OrderedDict) and (args or kwargs):
         if type(cls.__setitem__) is FunctionType or type(cls.update) is FunctionType:
             raise Break("native-class", f"{cls.__qualname__} fills itself from native code")
@@ -343,6 +344,14 @@ def call_getter(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
 # Instances ------------------------------------------------------------------------------------------------------------
 
 
+def refuse_finalizer(world: TorchWorld, cls: type) -> None:
+    """A `__del__` runs when the last reference to an object goes, which while the program is captured and where a later
+    region makes the object is at another moment than eager's."""
+    if cls.__flags__ & HEAP_TYPE and type(world.class_lookup(cls, "__del__")[1]) is FunctionType:
+        raise Break("finalizer", f"an object of {cls.__qualname__} is made, which has a __del__",
+                    "Make it outside the compiled function, or free what it holds in a with statement.")  # fmt: skip
+
+
 def call_new(world: TorchWorld, new: Any, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A `__new__` in C, of a class whose `__init__` is about to be interpreted."""
     owner = getattr(new, "__self__", None)
@@ -350,6 +359,7 @@ def call_new(world: TorchWorld, new: Any, cls: Any, args: tuple, kwargs: dict[st
         raise Break("tensor-subclass", f"a tensor of class {cls.__qualname__} is made")
     if not makes_plain(owner) and not (isinstance(owner, type) and issubclass(owner, BaseException)):
         raise unknown(cls)
+    refuse_finalizer(world, cls)
     for value in args:
         world.touch(value)
     if owner is weakref.ReferenceType:

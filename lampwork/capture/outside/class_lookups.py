@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import abc
 import collections
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork.capture.machine.attributes import NATIVE_KINDS
-from lampwork.capture.outside.plain import HEAP_TYPE
+from lampwork.capture.outside.plain import HEAP_TYPE, bound_owner
 from lampwork.capture.record.fake import Fake
 from lampwork.ir.reference import is_registered
 from lampwork.ir.source import Source
@@ -104,7 +104,7 @@ class ClassLookups:
                     entry = self._entry_source(owner, source, name)
                     self.loader.remember(inner, inner, self.loader.sources.attribute(entry, "__func__"))
                 return raw
-        if kind in NATIVE_KINDS or kind is _FIELD:
+        if (kind in NATIVE_KINDS and not _is_bound(raw)) or kind is _FIELD:
             self.loader.guards.class_lookup(source, name, raw)
             return raw
         return self.loader.load(raw, self.loader.sources.class_attribute(source, name))
@@ -194,3 +194,9 @@ class ClassLookups:
                 return True, found
         loader.guards.class_lookup(source, name, None)
         return False, None
+
+
+def _is_bound(function: Any) -> bool:
+    """Whether a function in C is bound to an object, which it reads and writes: `class Log: add = entries.append`."""
+    kind = type(function)
+    return kind is MethodWrapperType or (kind is BuiltinFunctionType and bound_owner(function) is not None)

@@ -39,7 +39,14 @@ from lampwork.capture.outside.overlay import (
     Pending,
     SetOverlay,
 )
-from lampwork.capture.outside.plain import HEAP_TYPE, IMMUTABLE_TYPE, PLAIN_TYPES, holds_native_state, is_plain
+from lampwork.capture.outside.plain import (
+    HEAP_TYPE,
+    IMMUTABLE_TYPE,
+    PLAIN_TYPES,
+    bound_owner,
+    holds_native_state,
+    is_plain,
+)
 from lampwork.capture.values.numbers import in_parameter_group
 from lampwork.capture.values.unknown_array import UnknownArray, can_follow
 from lampwork.ir.operations import HOLD_PLAIN_DATA, plain_contents
@@ -213,7 +220,7 @@ class Loader(ContainerOverlays):
     def _load_builtin_method(self, raw: Any, source: Source) -> Any:
         """A C method bound to an object from outside (`self.append`): bound to what the program holds instead."""
         owner = self.load(raw.__self__, self.sources.attribute(source, "__self__"))
-        if type(raw) is types.MethodWrapperType and type(owner) is not type(raw.__self__):
+        if type(raw) is types.MethodWrapperType and (id(owner) in self.opaque or type(owner) is not type(raw.__self__)):
             raise Break("opaque-value", f"{raw.__name__} of a {type(raw.__self__).__name__} from outside is called")
         self.guards.type_is(source, type(raw))
         self.guards.equals(self.sources.attribute(source, "__name__"), raw.__name__)
@@ -516,11 +523,3 @@ class Loader(ContainerOverlays):
 
 def _holds_hyper_parameters(raw: tuple, source: Source) -> bool:
     return in_parameter_group(source) and float in map(type, raw)
-
-
-def bound_owner(function: Any) -> Any:
-    """The object that a C method is bound to; None for functions of modules, static and class methods."""
-    owner = function.__self__
-    if owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__module__ == "pybind11_builtins":
-        return None
-    return owner

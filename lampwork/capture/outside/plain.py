@@ -96,3 +96,11 @@ def holds_native_state(cls: type) -> bool:
 
 def _is_of_pytorch(cls: type) -> bool:
     return str(cls.__module__).partition(".")[0] in ("torch", "pybind11_builtins")
+
+
+def bound_owner(function: Any) -> Any:
+    """The object that a C method is bound to; None for functions of modules, static and class methods."""
+    owner = function.__self__
+    if owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__module__ == "pybind11_builtins":
+        return None
+    return owner

@@ -103,7 +103,7 @@ def _overlay_extend(world: Any, overlay: Any, values: Any) -> Any:
 
 
 def _overlay_len(world: Any, overlay: Any) -> Any:
-    return world._overlay_length(overlay)
+    return world.families.container.overlay_length(overlay)
 
 
 SHADOW_METHODS: dict[Any, Any] = {

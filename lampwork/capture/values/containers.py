@@ -337,10 +337,10 @@ class ContainerFamily(ObjectFamily):
     def length(self, value: Any) -> int:
         overlay = self.world.loader.unsettled.get(id(value))
         if overlay is not None and self.has_method(value, "__len__"):
-            return self._overlay_length(overlay)
+            return self.overlay_length(overlay)
         return World.length(self.world, value)
 
-    def _overlay_length(self, overlay: Any) -> int:
+    def overlay_length(self, overlay: Any) -> int:
         if type(overlay) is SetOverlay:
             return len(self.world.loader.set_settle(overlay))
         if type(overlay) is ListOverlay and overlay.state == "appended":

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lampwork.capture.natives.effect_classes import EFFECTS, WRITERS
-from lampwork.capture.outside.load import bound_owner
+from lampwork.capture.outside.plain import bound_owner
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 
 #: Methods whose first argument is a key, and those that fill a dict from keywords and one mapping, or one of pairs.
