@@ -304,6 +304,13 @@ class Steps(Expressions):
             message = f"a size that the contents of a tensor decide is not one of those with {each.text}{where}"
             self.emit(f"if not ({each.text}):")
             self.emit(f"    raise SizeNotAssumed({message!r})")
+        for symbol, axis in here:
+            # What made it a number may name a size that is found later.
+            size = self.program.buffers[name].shape[axis]
+            if isinstance(size, int):
+                message = f"a size that the contents of a tensor decide is not {size}"
+                self.emit(f"if {symbol} != {size}:")
+                self.emit(f"    raise SizeNotAssumed({message!r})")
 
     def _allocate(self, names: Iterable[str]) -> None:
         """Makes buffers that no call of ATen makes and that steps need from here on: those whose size was found midway;

@@ -30,3 +30,15 @@ def test_operands_that_cannot_fit(program, dynamic):
             assert str(raised.value) == str(error)
         else:
             assert torch.equal(compiled(x, y), expected)
+
+
+def split_by_number(x, chosen):
+    return torch.split(x[chosen], [int(chosen.sum())])[0].sum(0)
+
+
+def test_a_number_that_says_what_a_mask_picks():
+    """That both are 1 was looked at when the second was known; the first, which is none, failed in its operator."""
+    x, nothing = torch.rand(1, 1, 2, requires_grad=True), torch.zeros(1, 1, dtype=torch.bool)
+    compiled = lampwork.compile(split_by_number)
+    for chosen in (nothing, ~nothing, nothing):
+        assert torch.equal(compiled(x, chosen), split_by_number(x, chosen))
