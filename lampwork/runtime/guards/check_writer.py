@@ -29,7 +29,8 @@ def order_of(guard: Guard) -> int:
     if order is not None:
         return order
     if isinstance(guard.source, State):
-        return 2
+        # A mode of the program's sees each attribute of a tensor that is read under it.
+        return -1 if guard.source.name == "modes" else 2
     return 1 if isinstance(root_of(guard.source), (Argument, Keyword)) else 3
 
 
