@@ -239,6 +239,15 @@ def test_halves_of_rounded_numbers_begin_again_after_the_last():
     assert check(program, wrong).finding.kind == judge.WRONG_VALUES
 
 
+def test_which_rounded_numbers_are_zero_depends_on_rounding():
+    """Rows of one number, less their mean: as many zeros as eager finds, elsewhere."""
+    program = planted_program("v1 = F.instance_norm(torch.atan2(x0, x0))", "v9 = v1.nonzero()",
+                              inputs=(Input((5, 10, 5), "float32"),))  # fmt: skip
+    assert check(program, Planted(r"\.nonzero\(\)", ".nonzero().flip(0)")).finding is not None
+    turned = r"F.instance_norm(torch.atan2(x0, x0).flip(2)).flip(2)"
+    assert check(program, Planted(r"F\.instance_norm\(.*\)$", turned)).finding is None
+
+
 def test_what_is_read_of_a_tensor_that_is_written_to_is_disturbed():
     """x + x * x cancels where x is almost -1: the product is rounded, or not."""
     inputs = (Input((8,), "float32", values="unit"),)
