@@ -38,16 +38,18 @@ def check_gradient(op: Any, program: Any, args: tuple, kwargs: dict, how: str = 
     return check_sample(op, program, args, kwargs, strides="none" if op.name in OTHER_LAYOUT else "significant")
 
 
-def gradient_samples(op: Any, dtype: torch.dtype, limit: int | None) -> list[tuple[str, Any, tuple, dict]]:
+def gradient_samples(
+    op: Any, dtype: torch.dtype, limit: int | None, device: str = "cpu"
+) -> list[tuple[str, Any, tuple, dict]]:
     """Up to `limit` samples of a differentiable operator as (label, program, arguments, keyword arguments).
 
     Samples without a differentiable argument or result are left out.
     """
-    if op.name in UNDEFINED or not op.supports_autograd or dtype not in op.supported_backward_dtypes("cpu"):
+    if op.name in UNDEFINED or not op.supports_autograd or dtype not in op.supported_backward_dtypes(device):
         return []
     leave_seeding_to_the_check()
     torch.manual_seed(7)
-    found = op.sample_inputs("cpu", dtype, requires_grad=True)
+    found = op.sample_inputs(device, dtype, requires_grad=True)
     every = list(found if limit is None else itertools.islice(found, 40))
     cases = []
     for index, sample in enumerate(spread(every, limit)):

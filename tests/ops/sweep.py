@@ -5,8 +5,9 @@ failed. What was checked for the present source of lampwork is in a record and s
 operator failed or if 5% of them or more fell back, with 3 if `--budget` did not suffice for all.
 
 `--gradients` checks the first derivatives of differentiable operators in float32, each compiled together with the
-operator; `--gradients apart` compiles the operator and leaves its derivative to eager's engine, which calls ours. `--device cuda` checks the operators that a GPU program consists of, in float32 and bfloat16, integers and truth values
-where they are what matters; `--all` every operator.
+operator; `--gradients apart` compiles the operator and leaves its derivative to eager's engine, which calls ours.
+`--device cuda` checks the operators that a GPU program consists of, in float32 and bfloat16, integers and truth values
+where they are what matters, or their derivatives; `--all` every operator.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ def main() -> int:
     if options.device == "cuda" and not has_gpu():
         print("skipped: no NVIDIA GPU")
         return 0
-    if options.gradients and options.device == "cuda":
-        parser.error("--gradients are those on the CPU")
     if options.device == "cuda":
-        found = gpu_items(options.dtypes, options.ops, options.all)
+        found = gpu_items(["float32"] if options.gradients else options.dtypes, options.ops, options.all)
+        if options.gradients:
+            found = [item for item in found if item[0] in differentiable()]
     elif options.gradients:
         found = [item for item in work_items(["float32"], options.ops) if item[0] in differentiable()]
     else:
@@ -77,13 +78,8 @@ def main() -> int:
     folder = Path(options.record)
     folder.mkdir(parents=True, exist_ok=True)
     source = source_digest()
-    where = (
-        f"-gradients-{options.gradients}"
-        if options.gradients
-        else ""
-        if options.device == "cpu"
-        else f"-{options.device}"
-    )
+    where = f"-gradients-{options.gradients}" if options.gradients else ""
+    where += "" if options.device == "cpu" else f"-{options.device}"
     kept = folder / f"results{where}-{options.samples}.jsonl"
     results = {} if options.fresh else read_results(kept, None if options.any_source else source)
     todo = [item for item in items if item not in results]

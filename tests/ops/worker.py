@@ -36,7 +36,7 @@ def main(items_path: str, record_path: str, limit: str, device: str = "cpu", wha
             details = []
             try:
                 count = None if limit == "all" else int(limit)
-                cases = gradient_samples(op, dtype, count) if what else samples(op, dtype, count, device)
+                cases = gradient_samples(op, dtype, count, device) if what else samples(op, dtype, count, device)
             except Exception as error:
                 cases = []
                 details.append(f"no samples: {type(error).__name__}: {error}"[:300])

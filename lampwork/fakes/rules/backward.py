@@ -39,7 +39,7 @@ from lampwork.fakes.views import aten
 
 @rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward", "hardswish_backward",
       "hardsigmoid_backward", "hardtanh_backward", "softplus_backward",
-      "hardshrink_backward", "softshrink_backward", "logit_backward")  # fmt: skip
+      "hardshrink_backward", "softshrink_backward", "logit_backward", "mish_backward")  # fmt: skip
 def activation(gradient: torch.Tensor, x: torch.Tensor, *args: object, **kwargs: object) -> Spec:
     dtype = promoted((gradient, x))
     if not dtype.is_floating_point:
