@@ -149,7 +149,7 @@ def test_rules_know_derivatives_of_convolutions(kind, has_channels_last, rules_a
 
 
 #: Composite operators that a GPU has a kernel of its own for, which eager calls there and capture records.
-KERNELS_OF_GPUS = {torch.ops.aten._fused_rms_norm.default}
+KERNELS_OF_GPUS = {torch.ops.aten._fused_rms_norm.default, torch.ops.aten.mish_backward.default}
 
 
 def test_every_rule_is_for_an_operator_that_is_asked():
