@@ -73,9 +73,8 @@ class Handlers(Flow):
                 f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
                 name=name,
             )
-        raise UnboundLocalError(
-            f"cannot access local variable '{name}' where it is not associated with a value", name=name
-        )
+        # Its `name` is None: CPython sets that of NameErrors proper alone.
+        raise UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
     def MAKE_CELL(self, frame: Frame, argument: Any) -> Any:
         value = frame.locals[argument]
