@@ -275,16 +275,16 @@ class Iteration(Part):
 
     def dict_update(self, target: dict[Any, Any], mapping: Any) -> None:
         """`{**mapping}`."""
-        if is_a(mapping, dict) and type(mapping).keys is dict.keys:
+        if self._reads_as_dict(mapping):
             target.update(mapping)
             return
         for key, value in self._mapping_pairs(mapping, f"'{type(mapping).__name__}' object is not a mapping"):
-            target[key] = value
+            self.map_add(target, key, value)
 
     def dict_merge(self, target: dict[Any, Any], mapping: Any, function: Any) -> None:
         """`function(**mapping)`: like dict_update, but a repeated key is an error."""
-        if type(mapping) is dict:
-            pairs: Any = mapping.items()
+        if self._reads_as_dict(mapping):
+            pairs: Any = dict.items(mapping)
         else:
             text = function_text(function)
             pairs = self._mapping_pairs(
@@ -294,6 +294,11 @@ class Iteration(Part):
             if key in target:
                 raise TypeError(f"{function_text(function)} got multiple values for keyword argument '{key}'")
             target[key] = value
+
+    def _reads_as_dict(self, mapping: Any) -> bool:
+        """Whether native code that copies a mapping takes what a dict holds, asking none of its methods: so it does
+        unless the class has an `__iter__` of its own."""
+        return is_a(mapping, dict) and self.class_lookup(type(mapping), "__iter__")[1] is dict.__iter__
 
     def _mapping_pairs(self, mapping: Any, complaint: str) -> Iterator[tuple[Any, Any]]:
         machine = self.machine

@@ -13,7 +13,7 @@ from .natives import CLASS_INTRINSICS, INTRINSICS, answers, callback
 from .operators import BUILTIN
 from .polyfills import POLYFILLS, corrected_sum
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Enter
+from .values import UNBOUND, Enter, is_a
 
 
 @answers(iter)
@@ -63,13 +63,20 @@ def _reversed(world: Any, *args: Any) -> Any:
         method = world.python_special(args[0], "__reversed__")
         if method is not UNBOUND and method is not None:
             return world.call_attribute(method, args[0], ())
-        if method is UNBOUND and world.python_special(args[0], "__getitem__") is not UNBOUND:
+        if world.special(args[0], "__reversed__") is UNBOUND and (
+            world.python_special(args[0], "__getitem__") is not UNBOUND
+        ):
             return ReversedIterator(world, args[0])
     return world.call_native(reversed, args, {})
 
 
-def _consumer(native: Any, positions: Any = (0,)) -> None:
-    """A native that iterates the arguments at these positions ("all": every one; "others": all but the first)."""
+def _consumer(native: Any, positions: Any = (0,), reads_sets: bool = False) -> None:
+    """A native that iterates the arguments at these positions ("all": every one; "others": all but the first).
+
+    One that reads sets takes what they hold, whatever an `__iter__` of their class says."""
+
+    def iterable(world: Any, value: Any) -> Any:
+        return value if reads_sets and is_a(value, (set, frozenset)) else world.native_iterable(value)
 
     polyfill, subject = POLYFILLS.get(native, (None, 0))
     if native is sum and VERSION >= (3, 12):
@@ -79,14 +86,14 @@ def _consumer(native: Any, positions: Any = (0,)) -> None:
         if polyfill is not None and len(args) > subject and type(args[subject]) is MachineGenerator:
             return Enter(polyfill, args, kwargs)
         if positions == "all":
-            args = tuple(world.native_iterable(value) for value in args)
+            args = tuple(iterable(world, value) for value in args)
         elif positions == "others":
-            args = (*args[:1], *(world.native_iterable(value) for value in args[1:]))
+            args = (*args[:1], *(iterable(world, value) for value in args[1:]))
         else:
             made = list(args)
             for position in positions:
                 if position < len(made):
-                    made[position] = world.native_iterable(made[position])
+                    made[position] = iterable(world, made[position])
             args = tuple(made)
         return world.call_native(native, args, kwargs)
 
@@ -94,8 +101,10 @@ def _consumer(native: Any, positions: Any = (0,)) -> None:
 
 
 _native: Any
-for _native in (list, tuple, set, frozenset, sum, any, all, enumerate):
+for _native in (list, tuple, sum, any, all, enumerate):
     _consumer(_native)
+for _native in (set, frozenset):
+    _consumer(_native, reads_sets=True)
 _consumer(zip, "all")
 for _native in (list.extend, str.join, bytes.join, collections.deque.extend, collections.deque.extendleft):
     _consumer(_native, (1,))
@@ -105,7 +114,7 @@ for _set in (set, frozenset):
         "intersection_update", "difference_update", "symmetric_difference_update",
     ):  # fmt: skip
         if hasattr(_set, _name):
-            _consumer(getattr(_set, _name), "others")
+            _consumer(getattr(_set, _name), "others", _name != "isdisjoint")
 
 
 _STRICT = frozenset(("strict",))  # of `map`, from 3.14 on

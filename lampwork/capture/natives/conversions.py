@@ -97,7 +97,8 @@ _OPTIONS: dict[Any, frozenset[str]] = {
 
 def _sort(world: Any, target: Any, **kwargs: Any) -> None:
     world.touch(target)
-    ordered = world.machine.call(sorted, (target,), kwargs)
+    elements = list(list.__iter__(target))  # what C sorts, whatever an `__iter__` of the program's says
+    ordered = world.machine.call(sorted, (elements,), kwargs)
     list.__setitem__(target, slice(None), ordered)
 
 
@@ -134,6 +135,10 @@ def _converted(native: Any) -> Any:
                     method = world.special(args[0], name)
                     if method is UNBOUND:
                         continue
+                    if (name == "__index__" and isinstance(args[0], int)) or (
+                        name == "__float__" and isinstance(args[0], float) and native not in (float, complex)
+                    ):
+                        break  # C takes the number that it holds
                     if type(method) is not types.FunctionType:
                         break
                     if native in _FINAL and name in names[:1]:
