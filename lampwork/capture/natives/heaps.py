@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+from lampwork.capture.bytecode.decode import decode
 from lampwork.capture.machine import Answer
 from lampwork.capture.machine.values import Enter
 from lampwork.capture.natives import perform
@@ -81,4 +82,8 @@ _WRITTEN_OUT = {
     heapq.heappush: _push, heapq.heappop: _pop, heapq.heapreplace: _replace, heapq.heappushpop: _push_pop,
     heapq.heapify: _heapify,
 }  # fmt: skip
+# The machine interprets what is written in this package only where it is told so.
+for _function in (_rise, _sink, *_WRITTEN_OUT.values()):
+    _code: Any = decode(_function.__code__)
+    _code.hidden, _code.is_native = True, False
 NATIVES: dict[Any, Answer] = {native: _answer(native, python) for native, python in _WRITTEN_OUT.items()}

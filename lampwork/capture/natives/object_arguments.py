@@ -13,14 +13,16 @@ from __future__ import annotations
 import collections
 import itertools
 import operator
+import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lampwork.capture.machine import Answer
+from lampwork.capture.machine import Answer, InPython
 from lampwork.capture.machine.natives import CLASS_INTRINSICS
 from lampwork.capture.machine.operators import IN_PLACE
-from lampwork.capture.natives.perform import as_pairs
+from lampwork.capture.natives.perform import as_pairs, perform
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.overloads import overloaded
 from lampwork.capture.values.percent import percent
@@ -56,6 +58,34 @@ def native_operator(world: TorchWorld, op: Any, left: Any, right: Any) -> Any:
         right = world.native_iterable(right)
     elif op is operator.ior and isinstance(left, dict):
         right = as_pairs(world, right)
+    elif op is operator.or_ and isinstance(left, dict) and isinstance(right, dict):
+        left, right = _copied(world, left), as_pairs(world, right)
+    elif op in (operator.eq, operator.ne):
+        return _compare(world, op, left, right)
+    return op(left, right)
+
+
+def _copied(world: Any, mapping: Any) -> Any:
+    """What native code that copies a dict before it adds to it may be given: one whose methods are in C."""
+    if type(mapping) in (dict, collections.OrderedDict) or not dict.__len__(mapping):
+        return mapping
+    return as_pairs(world, mapping)
+
+
+def _copy(world: Any, mapping: Any) -> Any:
+    made = _copied(world, world.touch(mapping))
+    return made if made is not mapping else perform(world, dict.copy, "method", (mapping,), {})
+
+
+def _compare(world: Any, op: Any, left: Any, right: Any) -> Any:
+    """`==` and `!=` of what leaves it to the values that it holds."""
+    if isinstance(left, types.SimpleNamespace) and isinstance(right, types.SimpleNamespace):
+        return world.compare_op(op, world.attribute(left, "__dict__"), world.attribute(right, "__dict__"))
+    if isinstance(left, weakref.ReferenceType) and isinstance(right, weakref.ReferenceType):
+        one, other = left(), right()
+        if one is None or other is None:
+            return op(left, right)
+        return world.compare_op(op, one, other)
     return op(left, right)
 
 
@@ -101,6 +131,28 @@ def _chain_of(world: Any, *args: Any) -> Any:
     return world.call_native(native, (_Each(world, args[0]),), {})
 
 
+def _compress(data: Any, selectors: Any) -> Any:
+    for element, chosen in zip(data, selectors):
+        if chosen:
+            yield element
+
+
+def _set_list_item(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 3 and type(args[1]) is slice and is_object(args[2]):
+        args = (*args[:2], world.native_iterable(args[2]))
+    return _set_item(world, *args, **kwargs)
+
+
+def _keys_from(world: Any, *args: Any) -> Any:
+    """`dict.fromkeys(names, value)`."""
+    if args:
+        keys = world.collect(args[0])
+        world.families.container.keys.check_all(keys)
+        args = (keys, *args[1:])
+    return dict.fromkeys(*args)
+
+
+_set_item: Any = _asked(list.__setitem__, numbers=(1,))
 _ALL = range(1 << 16)
 NATIVES: dict[Any, Answer] = {
     **{getattr(cls, name): _asked(getattr(cls, name), numbers=(1,)) for cls, names in
@@ -116,7 +168,9 @@ NATIVES: dict[Any, Answer] = {
     itertools.product: _asked(itertools.product, elements=_ALL, named="repeat"),
     itertools.islice: _asked(itertools.islice, numbers=(1, 2, 3), elements=(0,)),
     itertools.repeat: _asked(itertools.repeat, numbers=(1,), named="times"),
-    itertools.compress: _asked(itertools.compress, elements=(0, 1)),
+    list.__setitem__: _set_list_item,
+    dict.copy: _copy,
+    itertools.compress: InPython(_compress),
     itertools.tee: _asked(itertools.tee, numbers=(1,), elements=(0,)),
     **{native: _asked(native, elements=(0,)) for native in
        (itertools.cycle, itertools.pairwise, itertools.permutations)},
@@ -124,3 +178,4 @@ NATIVES: dict[Any, Answer] = {
        (itertools.combinations, itertools.combinations_with_replacement)},
 }  # fmt: skip
 CLASS_INTRINSICS[itertools.chain, "from_iterable"] = _chain_of  # another object each time that it is asked for
+CLASS_INTRINSICS[dict, "fromkeys"] = _keys_from

@@ -31,8 +31,10 @@ from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.array_functions import call_method, call_with_tensors, is_of_numpy
 from lampwork.capture.values.container_methods import SHADOW_METHODS
+from lampwork.capture.values.hashed_keys import first_of, keys_of
 from lampwork.capture.values.set_order import see_order
 from lampwork.capture.values.sizes import settled, settled_in_place
+from lampwork.capture.values.special_methods import is_object
 from lampwork.capture.values.walk import holds
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ _NEW_ALLOWED = frozenset({
 _STORES = frozenset({list.append, collections.deque.append, collections.deque.appendleft})
 IDENTITY_METHODS: frozenset[Any] = frozenset({
     object.__init__, object.__init_subclass__, object.__hash__, object.__eq__, object.__ne__, object.__new__,
-    object.__subclasshook__,
+    object.__subclasshook__, *[vars(object)[name] for name in ("__lt__", "__le__", "__gt__", "__ge__")],
 })  # fmt: skip
 #: What fills a dict from its last argument, with the number of arguments.
 _FILLS_DICTS: dict[Any, int] = {
@@ -71,6 +73,7 @@ _ANSWERED_BEFORE = frozenset({
 })  # fmt: skip
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _GETTERS = frozenset({"attrgetter", "itemgetter", "methodcaller"})
+_MAKES_KEYED = frozenset({set, frozenset, dict, collections.OrderedDict, collections.defaultdict})
 _TAKES_ITERABLE = frozenset({
     "update", "fromkeys", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",
     "isdisjoint", "intersection_update", "difference_update", "symmetric_difference_update", "__init__", "__or__",
@@ -173,14 +176,36 @@ def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: 
             raise Break("native-argument", reason)
         if is_of_numpy(function) and (holds(args, TENSOR_KINDS) or holds(kwargs, TENSOR_KINDS)):
             return call_with_tensors(world, function, args, kwargs)
+    elif function in _MAKES_KEYED or (effect == "keyed" and getattr(function, "__name__", "") in _TAKES_ITERABLE):
+        args = check_elements(world, function, args)
     elif effect == "keyed":
-        if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
+        if len(args) > 1:
             container = args[0] if isinstance(args[0], (dict, set)) else {}
             world.families.container.check_key(container, args[1])
     elif effect == "compares":
         if not all(data.is_plain_data(value) or _all_identity(world, value) for value in args):
             return world.families.container.compare_elements(function, args)
     return function(*args, **kwargs)
+
+
+def check_elements(world: TorchWorld, function: Any, args: tuple) -> tuple:
+    """The arguments of native code that makes keys of their elements, or compares those: of the program's code for
+    that, nothing may be run that does more than read."""
+    keys = world.families.container.keys
+    fills = function in _FILLS_DICTS
+    made = tuple(
+        [world.collect(each) if type(each) in _ITERATORS and not _may_stop(function) else each for each in args]
+    )
+    if fills and made and type(made[-1]) in (list, tuple):
+        pairs = [world.collect(each) if is_object(each) and not isinstance(each, tuple) else each for each in made[-1]]
+        made = (*made[:-1], pairs)
+    keys.check_all(*map(keys_of, made[:-1] if fills else made), *([first_of(made[-1])] if fills and made else []))
+    return made
+
+
+def _may_stop(function: Any) -> bool:
+    """Whether a method of sets need not go over all of what it is given, which may never end."""
+    return function.__name__ in ("isdisjoint", "issuperset")
 
 
 def as_pairs(world: TorchWorld, value: Any) -> Any:
@@ -190,7 +215,7 @@ def as_pairs(world: TorchWorld, value: Any) -> Any:
     keys = world.attribute_or(value, "keys", UNBOUND)
     if keys is UNBOUND:
         return world.native_iterable(value)
-    if isinstance(value, dict) and type(value).keys is dict.keys and type(value).__iter__ is dict.__iter__:
+    if isinstance(value, dict) and world.class_lookup(type(value), "__iter__")[1] is dict.__iter__:
         return value
     made: dict = {}
     world.dict_update(made, value)
@@ -297,6 +322,9 @@ def instantiate_native(world: TorchWorld, cls: Any, args: tuple, kwargs: dict[st
         world.touch(value)
     if issubclass(cls, dict) and len(args) == (2 if issubclass(cls, collections.defaultdict) else 1):
         args = (*args[:-1], as_pairs(world, args[-1]))
+    base = next((each for each in (collections.defaultdict, dict, set, frozenset) if issubclass(cls, each)), None)
+    if base is not None:
+        args = check_elements(world, base, args)
     if issubclass(cls, (int, float, str, complex, bytes)) and not data.are_data(args, kwargs):
         raise Break("native-argument", f"{cls.__qualname__} is made of {data.describe_arguments(args, kwargs)}")
     return cls(*args, **kwargs)

@@ -9,30 +9,39 @@ from __future__ import annotations
 import collections
 import operator
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork.capture.machine import UNBOUND, World
 from lampwork.capture.machine.operators import BUILTIN, COMPARISON_METHODS, IN_PLACE
-from lampwork.capture.outside.keys import only_reads
 from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay, SetOverlay
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.container_texts import text_of_container
 from lampwork.capture.values.family import HANDS_ON
+from lampwork.capture.values.hashed_keys import HashedKeys, keys_of
+from lampwork.capture.values.key_views import KEY_VIEWS
 from lampwork.capture.values.objects import ObjectFamily
 from lampwork.capture.values.set_order import in_its_own_order, in_order
 from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.special_methods import is_object, is_python
 from lampwork.capture.values.walk import holds
 
+if TYPE_CHECKING:
+    from lampwork.capture.world import TorchWorld
+
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
+_HASHED = (dict, set, frozenset)
 _SEQUENCES = frozenset({tuple, list, torch.Size})
 _IN_C = frozenset({collections.OrderedDict, collections.defaultdict, collections.deque})
 
 
 class ContainerFamily(ObjectFamily):
     """Lists, dicts, sets, tuples, queues, and objects of classes that derive from these; slices, which hold values."""
+
+    def __init__(self, world: TorchWorld) -> None:
+        super().__init__(world)
+        self.keys = HashedKeys(world)
 
     def has(self, cls: type) -> bool:
         return issubclass(cls, _CONTAINERS) or cls is slice
@@ -58,6 +67,8 @@ class ContainerFamily(ObjectFamily):
             in_its_own_order(self.world, left)
             if op is not operator.sub:
                 in_its_own_order(self.world, right)
+        if isinstance(left, _HASHED) and isinstance(right, (*_HASHED, *KEY_VIEWS)):
+            self.keys.check_all(keys_of(left), keys_of(right))
         return HANDS_ON
 
     def inplace(self, op: Any, left: Any, right: Any) -> Any:
@@ -95,6 +106,9 @@ class ContainerFamily(ObjectFamily):
         base = _sequence_base(left)
         if base is not None and base is _sequence_base(right):
             return self._compare_elements(op, list(base.__iter__(left)), list(base.__iter__(right)))
+        if isinstance(left, (set, frozenset)) and isinstance(right, (set, frozenset)):
+            self.keys.check_all(keys_of(left), keys_of(right))
+            return World.compare_op(self.world, op, left, right)
         if type(left) is not type(right) or op not in (operator.eq, operator.ne):
             if type(left).__eq__ in _NATIVE_EQUALITY and type(right).__eq__ in _NATIVE_EQUALITY:
                 if op is operator.eq and not isinstance(left, type(right)) and not isinstance(right, type(left)):
@@ -102,21 +116,18 @@ class ContainerFamily(ObjectFamily):
                 if op is operator.ne and not isinstance(left, type(right)) and not isinstance(right, type(left)):
                     return True
             if not isinstance(left, _CONTAINERS) or not isinstance(right, _CONTAINERS):
-                return World.compare_op(self.world, op, left, right)
+                return HANDS_ON
             raise Break("comparison", "containers of objects are compared")
         if isinstance(left, dict) and self.has_method(left, "__eq__"):
-            if not all(self.world.loader.has_identity_hash(key) for key in [*left, *right]):
+            keys, others = list(keys_of(left)), list(keys_of(right))  # what C reads, whatever `__iter__` says
+            if not all(self.world.loader.has_identity_hash(key) for key in [*keys, *others]):
                 raise Break("comparison", "dicts with objects as keys are compared")
-            if isinstance(left, collections.OrderedDict) and list(left) != list(right):
+            if isinstance(left, collections.OrderedDict) and keys != others:
                 equal = False
             else:
                 equal = dict.keys(left) == dict.keys(right) and all(
-                    self._same(dict.__getitem__(left, key), dict.__getitem__(right, key)) for key in list(left)
+                    self.same(dict.__getitem__(left, key), dict.__getitem__(right, key)) for key in keys
                 )
-        elif isinstance(left, (set, frozenset)) and all(
-            self.world.loader.has_identity_hash(each) for each in [*left, *right]
-        ):
-            equal = left == right
         else:
             return World.compare_op(self.world, op, left, right)
         return equal if op is operator.eq else not equal
@@ -126,11 +137,11 @@ class ContainerFamily(ObjectFamily):
         if equality and len(left) != len(right):
             return op is operator.ne
         for mine, other in zip(left, right):
-            if not self._same(mine, other):
+            if not self.same(mine, other):
                 return op is operator.ne if equality else self.world.compare_op(op, mine, other)
         return op(len(left), len(right))
 
-    def _same(self, left: Any, right: Any) -> bool:
+    def same(self, left: Any, right: Any) -> bool:
         return left is right or self.world.truth(
             self.world.machine.complete(self.world.compare_op(operator.eq, left, right))
         )
@@ -181,6 +192,7 @@ class ContainerFamily(ObjectFamily):
                     raise KeyError(key)
         if isinstance(container, collections.defaultdict) and is_python(container.default_factory):
             return self._defaulted(container, key)
+        self.check_key(container, key)
         return World.get_item(self.world, container, key)
 
     def _defaulted(self, container: Any, key: Any) -> Any:
@@ -214,47 +226,20 @@ class ContainerFamily(ObjectFamily):
                     raise KeyError(key)
                 return
             self.world.touch(container)
+        self.check_key(container, key)
         World.del_item(self.world, container, key)
 
     def check_key(self, container: Any, key: Any) -> None:
         """Hashing `key` natively must run none of the program's Python code."""
-        if isinstance(container, (dict, set, frozenset)) and not self.world.loader.has_identity_hash(key):
-            self._check_python_hash(key)
-            self.check_key_equality(container, key)
+        if isinstance(container, (dict, set, frozenset)):
+            self.keys.check(container, key)
 
     def check_keys(self, keys: Any, key: Any) -> None:
         """As `check_key`, for a container from outside: hashes of its own keys are guarded, too."""
         for each in list(keys):
             if not self.world.loader.has_identity_hash(each):
-                self._check_python_hash(each)
+                self.keys.check_hash(each)
         self.check_key(keys, key)
-
-    def _check_python_hash(self, key: Any) -> None:
-        """Breaks unless hashing and comparing `key` natively runs no Python code, or code that only reads: then it has
-        been interpreted once, so that what it reads is guarded, and gave what it gives natively."""
-        kind = type(key)
-        if kind.__flags__ & HEAP_TYPE and not isinstance(key, (tuple, frozenset)):
-            for name in ("__hash__", "__eq__"):
-                method = self.world.class_lookup(kind, name)[1]
-                if type(method) is FunctionType and not only_reads(method):
-                    raise Break("python-hash", f"a {kind.__qualname__} with a {name} of its own is used as a key")
-            if type(kind.__hash__) is FunctionType:
-                found = self.world.machine.call(hash, (key,))
-                if int.__ne__(found, hash(key)):
-                    raise _changed_key(key)
-        if isinstance(key, (tuple, frozenset)):
-            for part in key:
-                if not self.world.loader.has_identity_hash(part):
-                    self._check_python_hash(part)
-
-    def check_key_equality(self, container: Any, key: Any) -> None:
-        """After `check_key`: what a look-up of `key` compares it with natively is interpreted, and must agree."""
-        if type(type(key).__eq__) is not FunctionType:
-            return
-        for other in list(container):
-            if other is not key and int.__eq__(hash(other), hash(key)):
-                if self._same(other, key) is not (other == key):
-                    raise _changed_key(key)
 
     # -- containers that are being built. They may come from outside: their comprehension was divided by a break.
 
@@ -301,7 +286,7 @@ class ContainerFamily(ObjectFamily):
     def _sequence_contains(self, item: Any, container: Any) -> bool:
         if self.world.data.is_plain_data(item) and self.world.data.is_plain_data(container):
             return item in container
-        for element in list(container):
+        for element in list(_base_of(container).__iter__(container)):
             if element is item:
                 return True
             if self.world.truth(self.world.machine.complete(self.world.compare_op(operator.eq, element, item))):
@@ -313,22 +298,23 @@ class ContainerFamily(ObjectFamily):
         name = getattr(function, "__name__", "")
         op = _COMPARISONS.get(name)
         if op is not None and len(args) == 2:
-            return self._compare_containers(op, *args)
+            found = self._compare_containers(op, *args)
+            return function(*args) if found is HANDS_ON else found
         if name == "__contains__" and len(args) == 2:
             return self._sequence_contains(args[1], args[0])
         if name in ("index", "count", "remove") and len(args) >= 2:
             sequence, item, *bounds = args
-            elements = list(sequence)
+            kind = _base_of(sequence)
+            elements = list(kind.__iter__(sequence))
             if name == "count":
-                return sum([self._same(element, item) for element in elements])
+                return sum([self.same(element, item) for element in elements])
             start, stop = (*bounds, None, None)[:2]
             for position in range(*slice(start, stop).indices(len(elements))):
-                if self._same(elements[position], item):
+                if self.same(elements[position], item):
                     if name == "index":
                         return position
-                    del sequence[position]
+                    kind.__delitem__(sequence, position)
                     return None
-            kind = next(base for base in (list, tuple, collections.deque) if isinstance(sequence, base))
             if kind is tuple or (kind is list and name == "remove"):
                 raise ValueError(f"{kind.__name__}.{name}(x): x not in {kind.__name__}")
             raise ValueError(f"{self.world.machine.call(repr, (item,))} is not in {kind.__name__}")
@@ -371,16 +357,16 @@ class ContainerFamily(ObjectFamily):
         return in_order(self.world, self.world.touch(value))
 
 
-def _changed_key(key: Any) -> Break:
-    kind = type(key).__qualname__
-    return Break("python-hash", f"a {kind} that the program has changed, or whose hash is never the same, is a key")
-
-
 #: Methods of sequences that are comparisons.
 _COMPARISONS = {
     "__eq__": operator.eq, "__ne__": operator.ne, "__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt,
     "__ge__": operator.ge,
 }  # fmt: skip
+
+
+def _base_of(sequence: Any) -> Any:
+    """The class in C whose methods read what a sequence holds, whatever those of its own class say."""
+    return next(base for base in (list, tuple, collections.deque) if isinstance(sequence, base))
 
 
 def _sequence_base(value: Any) -> Any:

@@ -19,6 +19,7 @@ An object from outside of which only the class is known is told by its identity 
 
 from __future__ import annotations
 
+import array
 import collections
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,8 @@ from lampwork.capture.values.arrays import ArrayFamily
 from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.containers import ContainerFamily
 from lampwork.capture.values.family import HANDS_ON, Family
-from lampwork.capture.values.key_views import KeyViewFamily
+from lampwork.capture.values.hashed_keys import keys_of
+from lampwork.capture.values.key_views import KeyViewFamily, ValueViewFamily
 from lampwork.capture.values.modules import ModuleFamily
 from lampwork.capture.values.objects import NamespaceFamily, ObjectFamily
 from lampwork.capture.values.opaque import OpaqueFamily
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from lampwork.capture.world import TorchWorld
 
 #: What is indexed with numbers, natively.
-_INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque)
+_INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque, memoryview, array.array)
 _SAFE_ITERATORS = frozenset({
     *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
 })  # fmt: skip
@@ -78,6 +80,7 @@ class Families(dict[type, Family]):
         self.tensor = TensorFamily(world)
         self.container = ContainerFamily(world)
         self.key_view = KeyViewFamily(world)
+        self.value_view = ValueViewFamily(world)
         self.module = ModuleFamily(world)
         self.namespace = NamespaceFamily(world)
         self.plain = ObjectFamily(world)
@@ -88,7 +91,7 @@ class Families(dict[type, Family]):
         #: the array sees a float.
         self.ranked = (
             self.open_text, self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.key_view,
-            self.module, self.namespace,
+            self.value_view, self.module, self.namespace,
         )  # fmt: skip
         #: Those that native functions are asked of, by class of values: numbers first, for arrays take known ones only.
         self.of_natives = {
@@ -282,6 +285,11 @@ class Dispatcher(World):
     def native_iterable(self, value: Any) -> Any:
         return self.family(value).iterable(value)
 
+    def collect(self, values: Any) -> list[Any]:
+        if type(values) in _SAFE_ITERATORS:
+            self.machine.steps += 1  # it stands elsewhere afterwards: the step is no longer at its beginning
+        return World.collect(self, values)
+
     def unpack_sequence(self, value: Any, count: int) -> list[Any]:
         return World.unpack_sequence(self, self.family(value).unpacked(value), count)
 
@@ -314,10 +322,17 @@ class Dispatcher(World):
         return World.list_to_tuple(self, self.touch(values))
 
     def set_update(self, target: set, values: Any) -> None:
-        World.set_update(self, self.loader.settle(target), self.family(values).unpacked(values))
+        values = self.family(values).unpacked(values)
+        if type(values) in _SAFE_ITERATORS:
+            for each in self.native_iterable(values):
+                self.set_add(target, each)
+            return
+        self.families.container.keys.check_all(self.loader.settle(target), keys_of(values))
+        World.set_update(self, target, values)
 
     def dict_update(self, target: dict, mapping: Any) -> None:
-        World.dict_update(self, self.loader.settle(target), self.touch(mapping))
+        self.families.container.keys.check_all(self.loader.settle(target), keys_of(self.touch(mapping)))
+        World.dict_update(self, target, mapping)
 
     def dict_merge(self, target: dict, mapping: Any, function: Any) -> None:
         World.dict_merge(self, self.loader.settle(target), self.touch(mapping), function)
