@@ -17,6 +17,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 
 from lampwork.capture.machine import Answer, InPython
@@ -47,6 +48,8 @@ def native_operator(world: TorchWorld, op: Any, left: Any, right: Any) -> Any:
                 "tensor-argument",
                 f"a __torch_function__ that is no class method in Python is asked for {plain.__name__}",
             )
+    if any(isinstance(each, numpy.generic) for each in (left, right)) and any(map(is_object, (left, right))):
+        raise Break("native-argument", f"numpy makes an array of an object for {plain.__name__}")
     if plain is operator.mul:
         if isinstance(left, _SEQUENCES):
             right = index_of(world, right)
