@@ -203,7 +203,9 @@ def compile_region(
         return _eager_artifact(region, RAISES, seconds)
     weights = frozenset(index for index, each in enumerate(region.inputs) if is_lasting(each))
     observe("prepare", functional)
-    program, native, source = _generate(functional, settings, observe, seconds, weights, region.sizes, prove=prove)
+    program, native, source = _generate(
+        functional, settings, observe, seconds, weights, region.sizes, prove=prove, region=region
+    )
     with _stage("guards", seconds):
         guards = _guards(region)
     return Artifact(
@@ -301,11 +303,12 @@ def _generate(
     owns_inputs: bool = False,
     facts: tuple[Size, ...] = (),
     prove: bool = False,
+    region: Region | None = None,
 ) -> tuple[Program, NativeCode, str]:
     """Every stage after the graph: program, machine code and host function. `sizes`: what it takes for granted of
     those that contents decide is checked. `facts`: what guards say of sizes. Where these are symbols, loads and stores
     are proved to be inside of their buffers; with `prove` where they are numbers, too. `weights` and `owns_inputs`: as
-    for `host_source`."""
+    for `host_source`. `region`: whose versions the program gives to what it writes and makes."""
     target = target_of(functional.device)
     with _stage("lower", seconds):
         if sizes is not None:
@@ -319,6 +322,8 @@ def _generate(
     tuner = _tuner(settings, target, functional.device)
     with _stage("schedule", seconds):
         program = schedule(lowered, settings, target, tuner.choose if tuner is not None else None)
+    if region is not None:
+        program = replace(program, raised=region.raised, versions=region.versions, separate=region.separate)
     if (program.sizes or prove) and not environment.verify:  # the verifier proves that, too
         with _stage("prove", seconds):
             from lampwork.ir.kernel_verify import prove_program

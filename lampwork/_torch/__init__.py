@@ -99,10 +99,13 @@ from lampwork._torch.tensor_impl import (
     increment_versions,
     lent,
     metadata_layout,
+    set_versions,
+    shares_version,
     storage_address,
     storage_bytes,
     storage_use_count_at,
     tensor_layout,
+    version_of,
     with_versions,
 )
 

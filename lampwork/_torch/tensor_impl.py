@@ -197,6 +197,29 @@ def with_versions(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [tensor for tensor in tensors if not tensor.is_inference()]
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """How often autograd has seen the tensor's memory written. 0 for inference tensors, which keep no version."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
+    """Makes each tensor one that was written so often. Inference tensors keep no version."""
+    if not any(tensor.is_inference() for tensor in tensors):
+        torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
+
+
+def shares_version(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether a write to one raises the version of both: a view does what `.data` does not. Asks by a change of one,
+    which is taken back."""
+    if left.is_inference() or right.is_inference():
+        return left.is_inference() and right.is_inference()
+    before, other = left._version, right._version
+    set_versions((left,), (before + 1,))
+    shared = right._version != other
+    set_versions((left,), (before,))
+    return shared
+
+
 def increment_versions(tensors: Sequence[torch.Tensor]) -> None:
     """As `increment_version`, for tensors that are known to keep a version."""
     if tensors:

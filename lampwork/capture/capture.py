@@ -29,6 +29,7 @@ from lampwork.capture.leave.effects import (
 from lampwork.capture.leave.object_reconstruction import same_objects
 from lampwork.capture.leave.reconstruction import Templates
 from lampwork.capture.leave.suspend import Retry, Suspended, function_positions, rebuild, suspend
+from lampwork.capture.leave.versions import Versions
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
 from lampwork.capture.natives.numpy_data import check_shared_arrays
@@ -216,6 +217,8 @@ class _Attempt:
                 effects = [*effects, *world.backed_numbers.counted_by_host(outputs)]
             world.backed_numbers.finish()
             host_calls = world.host_calls.finish(templates)
+            shown = outputs if joint is None else outputs[: joint.results + joint.hidden]
+            versions = Versions(world.recorder.inputs, shown, joint)
             graph = world.recorder.finish(outputs)
         return Region(
             name=name_of(self.function),
@@ -236,6 +239,9 @@ class _Attempt:
             optimizers=frozenset(world.stepped),
             locks=world.locks.sources,
             host_calls=host_calls,
+            raised=versions.raised,
+            versions=versions.made,
+            separate=versions.separate,
         )
 
     def _check_locks(self, end: Any) -> None:

@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from lampwork.codegen.host_expressions import dims
 from lampwork.codegen.host_steps import LARGE_BYTES, Steps, span_bytes
 from lampwork.errors import CompileError
-from lampwork.ir.program import Check, Extern, NativeCode, Program, device_index
+from lampwork.ir.program import Check, Extern, NativeCode, Program, device_index, raised_inputs
 from lampwork.ir.size import SizeExpr, symbols
 
 
@@ -92,19 +92,33 @@ class _HostWriter(Steps):
             self.emit(f"lease.seen = {self._call_sizes()}")
         # Results without elements, which no step makes, of a size that was found midway.
         self._allocate(name for name in sorted(self.returned) if self.place(name).kind == "extern")
-        if any(index in self.weights for index in program.written_inputs):
+        raised = raised_inputs(program)
+        if any(index in self.weights for index in raised):
             self.emit("increment_versions(lease.written)")
-        written = [index for index in program.written_inputs if index not in self.weights]
+        written = [index for index in raised if index not in self.weights]
         if written:
             self.emit(f"increment_version({', '.join(map(self.input, written))})")
-        values = "".join(f"{each}, " for each in self.results(program.results))
-        self.emit(f"return ({values})")
+        self._return()
         body = ["given = given_results()"] * self.given + [*setup, *rollback, *steps, *self.lines]
         body = [*self._weights(), *body]
         unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
         unpack += ["values.clear()"] * self.owns_inputs
         needs_lease = bool(self.views) or any("lease" in line for line in body)
         return "\n".join([*self._tables(), *self._frame(unpack, body, needs_lease)]) + "\n"
+
+    def _return(self) -> None:
+        """Lines that make the results, with the versions that eager's have."""
+        program = self.program
+        made = self.results(program.results)
+        for index in program.separate:
+            made[index] += ".data"
+        for index, _ in program.versions:
+            self.emit(f"made{index} = {made[index]}")
+            made[index] = f"made{index}"
+        if program.versions:
+            names = "".join(f"{made[index]}, " for index, _ in program.versions)
+            self.emit(f"set_versions(({names}), ({''.join(f'{version}, ' for _, version in program.versions)}))")
+        self.emit(f"return ({''.join(f'{each}, ' for each in made)})")
 
     def _rollback(self) -> list[str]:
         """Lines that make the first run one that can be taken back, where it may fail with something written."""
@@ -280,7 +294,7 @@ class _HostWriter(Steps):
         ]
         if self.weight_views:
             lines.append(f"    lease.weights = ({''.join(view + ', ' for view in self.weight_views)})")
-        written = [f"values[{index}], " for index in self.program.written_inputs if index in self.weights]
+        written = [f"values[{index}], " for index in raised_inputs(self.program) if index in self.weights]
         if written:
             lines.append(f"    lease.written = with_versions(({''.join(written)}))")
         if not lines:

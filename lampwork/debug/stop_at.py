@@ -26,9 +26,9 @@ from lampwork.debug.interpret.nests import run_lowered
 from lampwork.debug.interpret.steps import run_program
 from lampwork.errors import CompileError, LampworkWarning
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.program import FromInput, Program, Result, ViewOfInput
+from lampwork.ir.program import FromInput, Program, Result, ViewOfInput, raised_inputs
 from lampwork.ir.region import FunctionalGraph, RunEagerly
-from lampwork.runtime.launch.host import Rerun, view_result
+from lampwork.runtime.launch.host import Rerun, versioned, view_result
 from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed
 from lampwork.runtime.observer import Run
 
@@ -102,8 +102,8 @@ class _Interpreted:
                 results = self.interpret(plain)
         except AssumptionFailed as error:
             raise Rerun from error
-        _torch.increment_version(*[inputs[index] for index in self.program.written_inputs])
-        return tuple(map(partial(_as_result, inputs), self.program.results, results))
+        _torch.increment_version(*[inputs[index] for index in raised_inputs(self.program)])
+        return versioned(self.program, map(partial(_as_result, inputs), self.program.results, results))
 
 
 def _as_result(inputs: list[Any], kind: Result, value: Any) -> Any:

@@ -266,6 +266,10 @@ class Program:
     `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
     scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`, `found`, `assumed`: as
     in `Lowered`. `stored_storages`: as of `storages_of_results`, in stored programs, which are without buffers.
+    `raised`: (input, by how much the program raises its version), as eager does once for each operator that writes, and
+    not for writes through `.data`; None: by one where it is written. `versions`: (result, its version), where that is
+    not 0 and the result is no view of an input. `separate`: results whose version no other tensor shares, though it
+    shares their memory: `x.data`.
     """
 
     kernels: tuple[Kernel, ...]
@@ -288,6 +292,16 @@ class Program:
     found: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     assumed: tuple[Assumed, ...] = ()
     stored_storages: tuple[tuple[TensorRef, ...], tuple[int | None, ...]] | None = None
+    raised: tuple[tuple[int, int], ...] | None = None
+    versions: tuple[tuple[int, int], ...] = ()
+    separate: tuple[int, ...] = ()
+
+
+def raised_inputs(program: Program) -> tuple[int, ...]:
+    """The inputs whose versions a call raises, each as often as it does so."""
+    if program.raised is None:
+        return program.written_inputs
+    return tuple([index for index, count in program.raised for _ in range(count)])
 
 
 def storages_of_results(program: Program) -> tuple[tuple[TensorRef, ...], tuple[int | None, ...]]:

@@ -18,7 +18,7 @@ from lampwork.capture.machine import Answer, Enter, InPython
 from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break, HookNumber, IdentityNumber
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.record.fused import KERNELS
+from lampwork.capture.record.fused import KERNELS, write
 from lampwork.capture.values.scalar import Scalar, is_backed
 from lampwork.capture.values.unbacked_numbers import beside, tensor_of
 from lampwork.fakes import strides
@@ -327,9 +327,14 @@ def _natively(native: Any) -> Any:
     return lambda world, *args: native(*args)
 
 
+def _write_unseen(world: Any, target: Any, value: Any) -> None:
+    world.recorder.call(torch.ops.aten.copy_.default, (target, value), {})
+
+
 _LABEL = torch.autograd.profiler.record_function
 NATIVES: dict[Any, Answer] = {
     **{getattr(torch, name): InPython(written_out) for name, written_out in KERNELS.items()},
+    write: _write_unseen,
     torch.random.manual_seed: _manual_seed,
     torch.random.get_rng_state: _get_rng_state,
     torch.random.set_rng_state: _set_rng_state,

@@ -89,6 +89,8 @@ class Recorder(Recording):
         if op.base.startswith("_foreach_"):
             from lampwork.capture.record.lists import on_each
 
+            if op.kind == "inplace":  # eager's code for lists raises no version: the operators that it calls do
+                _torch.increment_version(*tensors_in(args[0]))
             done = on_each(self, op, args, kwargs)
             if done is not NotImplemented:
                 return done

@@ -181,6 +181,7 @@ class Recording:
             fake = make_fake(spec, storage=storage, source=source)
             if layout is not None and _torch.is_buffer(tensor):
                 _torch.pass_for_buffer(fake)
+            _torch.set_versions((fake,), (0,))  # from here on it counts the program's writes
         if fake.is_cuda:
             self.uses_cuda = True
         return self.placeholder(fake)

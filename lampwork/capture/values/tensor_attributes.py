@@ -50,7 +50,8 @@ class TensorAttributes:
             return getattr(tensor, "real_class", torch.Tensor)
         origin = self.loader.origin(tensor)
         if name == "data":
-            return tensor.detach()
+            # As `detach()`, with a version of its own: writes to it are none of the tensor's to autograd.
+            return tensor.data if type(tensor) is Fake else tensor.detach()
         if name == "grad":
             return self._gradient(tensor, origin)
         if name in HOOK_TABLES:

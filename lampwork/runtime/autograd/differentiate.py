@@ -95,6 +95,8 @@ class Differentiated:
         #: Results that are made again above autograd: (result, kind, output or input).
         self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
         self.views = ResultViews(joint.views) if joint.views.calls else None
+        #: Results that share memory and no version, and the versions that results have.
+        self.separate, self.versions = frozenset(artifact.program.separate), dict(artifact.program.versions)
         self.device = artifact.program.device
         flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
@@ -145,14 +147,22 @@ class Differentiated:
                 made[index] = outputs[source]
                 continue
             if kind == "view":
-                made[index] = views[source]
+                made[index] = self.separated(index, views[source])  # type: ignore[arg-type]
                 continue
             plain = made[index]
             base = values[source] if kind.endswith("input") else outputs[source]
             with torch.enable_grad():
                 seen = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
-            made[index] = seen.detach() if kind.startswith("detached") else seen
+            made[index] = self.separated(index, seen.detach() if kind.startswith("detached") else seen)
         return made
+
+    def separated(self, index: int, result: torch.Tensor) -> torch.Tensor:
+        """Result `index`, with a version of its own where the program gives it one."""
+        if index not in self.separate:
+            return result
+        result = result.data
+        _torch.set_versions((result,), (self.versions.get(index, 0),))
+        return result
 
     def needed(self, ctx: Any, run: _Call, tangents: Sequence[Any]) -> list[torch.Tensor] | None:
         """The saved tensors, with zeros for those that were written since and are not needed for the tangents that are
@@ -495,7 +505,11 @@ def _own(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor._is_view():
         return tensor
     with _torch.below_autograd():
-        return torch.ops.aten.alias.default(tensor)
+        alone = torch.ops.aten.alias.default(tensor)
+    version = _torch.version_of(tensor)
+    if version:
+        _torch.set_versions((alone,), (version,))
+    return alone
 
 
 def _layout(output: torch.Tensor) -> Tangent:

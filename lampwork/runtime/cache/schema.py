@@ -310,7 +310,8 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         many(NONE), table(STR, BUFFER), table(STR, NONE), many(of(program.Launch, program.Extern, program.Check)),
         TEXTS, many(of(program.FromInput, program.FromBuffer, program.ViewOfInput, program.ScalarResult)), TEXTS, INT,
         table(STR, LITERAL), table(INT, TEXTS), INTS, many(NONE), TEXTS, INT, STR, table(STR, SIZE), SIZES,
-        table(STR, row(STR, INT)), many(of(program.Assumed)), STORAGES | NONE,
+        table(STR, row(STR, INT)), many(of(program.Assumed)), STORAGES | NONE, many(row(INT, INT)) | NONE,
+        many(row(INT, INT)), INTS,
     ),
     # Gradients
     differentiation.Made: (

@@ -36,6 +36,7 @@ from lampwork.ir.program import (
     Program,
     Result,
     ViewOfInput,
+    raised_inputs,
     step_buffers,
 )
 from lampwork.ir.size import span
@@ -43,7 +44,7 @@ from lampwork.ir.source import is_lasting, is_static
 from lampwork.ir.template import CallSetAttribute, TensorValue
 from lampwork.runtime.graphs.cuda_capture import CudaDevice, NotCapturable
 from lampwork.runtime.graphs.result_pool import shares_what_passes
-from lampwork.runtime.launch.host import view_result
+from lampwork.runtime.launch.host import versioned, view_result
 
 #: Plain calls before the capture.
 PLAIN_CALLS = 2
@@ -335,9 +336,11 @@ class _Stream:
                 if index in inputs:
                     values[index].copy_(inputs[index])
         self.runner.replays += 1
-        if written:
-            _torch.increment_version(*[values[index] for index in written])
-        return tuple(results_for_caller(self.artifact.program.results, capture.results, values, capture.giver()))
+        program = self.artifact.program
+        raised = raised_inputs(program)
+        if raised:
+            _torch.increment_version(*[values[index] for index in raised])
+        return versioned(program, results_for_caller(program.results, capture.results, values, capture.giver()))
 
 
 def memory_for_inputs(

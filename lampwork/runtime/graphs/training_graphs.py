@@ -37,7 +37,7 @@ from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
-from lampwork.ir.program import FromBuffer, Program
+from lampwork.ir.program import FromBuffer, Program, raised_inputs
 from lampwork.ir.source import is_lasting, is_static
 from lampwork.runtime.graphs.borrowed_tensors import Lender
 from lampwork.runtime.graphs.cuda_capture import CudaDevice, NotCapturable, Pool
@@ -60,6 +60,7 @@ from lampwork.runtime.graphs.cuda_graphs import (
 )
 from lampwork.runtime.graphs.gradient_memory import Gradients
 from lampwork.runtime.graphs.result_pool import known_sizes
+from lampwork.runtime.launch.host import versioned
 
 #: Runs a half: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -429,8 +430,10 @@ class Memory:
             count = self.graphs.shown
             results = results_for_caller(program.results[:count], self._shown, values, self._copier())
             token = self._marker.detach()
-        if program.written_inputs:
-            _torch.increment_version(*[values[index] for index in program.written_inputs])
+        raised = raised_inputs(program)
+        if raised:
+            _torch.increment_version(*[values[index] for index in raised])
+        results = list(versioned(program, results))
         self.graphs.forward_replays += 1
         return [*results, *self._rest], Passed(self.graphs, self, token)
 

@@ -5,7 +5,7 @@ Host(artifact).call(values, generation) -> tuple of results, one for each of `Pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from lampwork.config import environment
 from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.program import Program
 from lampwork.ir.source import is_lasting
 from lampwork.ir.text import verify_text
 from lampwork.runtime.launch import recurrent, strided
@@ -134,6 +135,7 @@ class Host:
             "put_back": put_back,
             "increment_version": _torch.increment_version,
             "increment_versions": _torch.increment_versions,
+            "set_versions": _torch.set_versions,
             "with_versions": _torch.with_versions,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
@@ -190,6 +192,17 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
             count = -(-end * dtype.itemsize // tensor.itemsize)
             tensor = tensor.as_strided((count,), (1,), tensor.storage_offset()).view(dtype)
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
+
+
+def versioned(program: Program, results: Iterable[Any]) -> tuple:
+    """`results`, the first of the program's, with the versions that eager's have."""
+    made = list(results)
+    for index in program.separate:
+        made[index] = made[index].data
+    if program.versions:
+        indices, versions = zip(*program.versions)
+        _torch.set_versions([made[index] for index in indices], versions)
+    return tuple(made)
 
 
 def view_result(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:

@@ -59,6 +59,13 @@ def kept_bytes() -> int:
     return _kept_bytes
 
 
+def _over(flat: torch.Tensor, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
+    """A tensor in the memory of `flat`, which nobody has written to as far as autograd knows."""
+    result = torch.empty(0, dtype=flat.dtype).set_(flat, 0, shape, strides)
+    _torch.set_versions((result,), (0,))
+    return result
+
+
 class ResultMemory:
     """Makes large result tensors of one entry, in memory of earlier results that nobody owns any more.
 
@@ -85,7 +92,7 @@ class ResultMemory:
             tensor, pointer, capacity = keeper
             if _torch.storage_use_count_at(pointer) == 1:
                 if capacity >= size_bytes:
-                    result = torch.empty(0, dtype=dtype).set_(tensor, 0, shape, strides)
+                    result = _over(tensor, shape, strides)
                     kept.append(keeper)
                     if self._settling:
                         self._settle()
@@ -95,7 +102,7 @@ class ResultMemory:
             kept.append(keeper)
         idle = self._idle_elsewhere(size_bytes, dtype) if len(kept) < KEPT_PER_RESULT else None
         if idle is not None:
-            result = torch.empty(0, dtype=dtype).set_(idle[0], 0, shape, strides)
+            result = _over(idle[0], shape, strides)
             self._keep(kept, idle)
             return result
         if (
@@ -108,7 +115,7 @@ class ResultMemory:
         # storage as well, and who else holds that object could not be told.
         with torch.inference_mode(False):
             flat = torch.empty(size_bytes // dtype.itemsize, dtype=dtype)
-        result = torch.empty(0, dtype=dtype).set_(flat, 0, shape, strides)
+        result = _over(flat, shape, strides)
         self._keep(kept, (flat, _torch.storage_address(flat), size_bytes))  # now that its memory has a second owner
         return result
 

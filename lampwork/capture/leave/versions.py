@@ -1,0 +1,61 @@
+"""The versions that tensors have after a region: how often autograd has seen their memory written.
+
+    x.add_(1); x[0] = 2         the version of x rises by 2
+    x.data.add_(1)              not at all: `.data` has a version of its own
+    y = x * 1; y.add_(1)        y has version 1 when the caller gets it
+
+Eager raises a version once for each operator that writes, in code above the kernels. Fakes go through the same code, so
+theirs are eager's; fakes of inputs begin with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake
+from lampwork.ir.differentiation import Joint
+
+
+class Versions:
+    """`raised`, `made` and `separate` are what `Region.raised`, `versions` and `separate` say."""
+
+    def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any], joint: Joint | None) -> None:
+        # The function that ties a differentiated region to autograd raises the version of what it writes by one itself.
+        dirty = {each.index for each in joint.outputs if each.written} if joint is not None else ()
+        rises = [
+            (index, _torch.version_of(fake) - (index in dirty))
+            for index, fake in enumerate(inputs)
+            if isinstance(fake, Fake)
+        ]
+        self.raised = tuple([each for each in rises if each[1] > 0])
+        of_inputs: dict[int, list[Fake]] = {}
+        for fake in inputs:
+            if isinstance(fake, Fake):
+                of_inputs.setdefault(_torch.storage_key(fake), []).append(fake)
+        of_outputs: dict[int, list[Fake]] = {}
+        for fake in outputs:
+            if not isinstance(fake, Fake):
+                continue
+            others = of_outputs.setdefault(_torch.storage_key(fake), [])
+            if not any(fake is other for other in others):
+                others.append(fake)
+        made: list[tuple[int, int]] = []
+        separate: list[int] = []
+        for index, fake in enumerate(outputs):
+            if not isinstance(fake, Fake):
+                continue
+            key = _torch.storage_key(fake)
+            neighbours, beside = of_inputs.get(key, []), of_outputs[key]
+            if any(fake is each for each in neighbours):
+                continue
+            first = neighbours or beside[:1]
+            is_separate = fake is not first[0] and not any(
+                _torch.shares_version(fake, each) for each in (*neighbours, *beside) if each is not fake
+            )
+            if is_separate:
+                separate.append(index)
+            if (is_separate or not neighbours) and _torch.version_of(fake):
+                made.append((index, _torch.version_of(fake)))
+        self.made, self.separate = tuple(made), tuple(separate)
