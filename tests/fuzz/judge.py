@@ -113,7 +113,7 @@ def _has_that_shape(label: str, ours: torch.Tensor, oracle: Oracle) -> bool:
     `nonzero` finds of a difference that cancels depends on rounding. Where sums overflow, a shape between those of
     disturbed runs will do, if each element of `ours` is in one of them or another."""
     if (
-        _finds_places(oracle)
+        _reads_bits(oracle)
         and ours.dtype == torch.int64
         and ours.dim() == 2
         and _are_possible_places(label, ours, oracle)
