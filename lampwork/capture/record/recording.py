@@ -119,6 +119,8 @@ class Recording:
         self.momentum: Fake | None = None
         #: What knows the numbers that operators were called with and capture does not know, if there are any.
         self.numbers: Any = None
+        #: Inputs that were made in inference mode.
+        self.made_in_inference: list[Fake] = []
         self._storages: dict[int, FakeStorage] = {}
         self._tangents: list[torch.fx.Node] = []
         self._named = 0
@@ -184,6 +186,8 @@ class Recording:
             _torch.set_versions((fake,), (0,))  # from here on it counts the program's writes
         if fake.is_cuda:
             self.uses_cuda = True
+        if tensor.is_inference():
+            self.made_in_inference.append(fake)
         return self.placeholder(fake)
 
     def forget_inputs(self, fakes: Sequence[Fake]) -> None:

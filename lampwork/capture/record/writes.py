@@ -57,10 +57,25 @@ def call_inplace(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) ->
             if each is not None:
                 if recorder.write_hook is not None and type(each) is Fake:
                     recorder.write_hook(op.base, each, args[1:], kwargs)
+                if recorder.made_in_inference and "batch_norm" not in op.base:  # whose kernel raises no version
+                    _refuse_inference_tensor(recorder, each)
                 _note_write(recorder, each, op)
     result = _results(recorder, op, args, kwargs, targets)  # may give a target other memory
     recorder.record(op, args, kwargs, result)
     return result
+
+
+def _refuse_inference_tensor(recorder: Recorder, target: Fake) -> None:
+    """Raises eager's error for a write outside of inference mode to a tensor that was made in it, or a view of one."""
+    if torch.is_inference_mode_enabled():
+        return
+    key = _torch.storage_key(target)
+    for each in recorder.made_in_inference:
+        if target is each or (_torch.storage_key(each) == key and _torch.shares_version(target, each)):
+            raise RuntimeError(
+                "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a "
+                "normal tensor before doing inplace update."
+            )
 
 
 def _call_custom(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
