@@ -323,7 +323,13 @@ def _generate(
     with _stage("schedule", seconds):
         program = schedule(lowered, settings, target, tuner.choose if tuner is not None else None)
     if region is not None:
-        program = replace(program, raised=region.raised, versions=region.versions, separate=region.separate)
+        program = replace(
+            program,
+            raised=region.raised,
+            versions=region.versions,
+            separate=region.separate,
+            inference=region.inference,
+        )
     if (program.sizes or prove) and not environment.verify:  # the verifier proves that, too
         with _stage("prove", seconds):
             from lampwork.ir.kernel_verify import prove_program

@@ -242,6 +242,7 @@ class _Attempt:
             raised=versions.raised,
             versions=versions.made,
             separate=versions.separate,
+            inference=versions.inference,
         )
 
     def _check_locks(self, end: Any) -> None:

@@ -112,6 +112,8 @@ class _HostWriter(Steps):
         made = self.results(program.results)
         for index in program.separate:
             made[index] += ".data"
+        for index in program.inference:
+            made[index] = f"as_inference({made[index]})"
         for index, _ in program.versions:
             self.emit(f"made{index} = {made[index]}")
             made[index] = f"made{index}"

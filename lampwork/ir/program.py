@@ -269,7 +269,7 @@ class Program:
     `raised`: (input, by how much the program raises its version), as eager does once for each operator that writes, and
     not for writes through `.data`; None: by one where it is written. `versions`: (result, its version), where that is
     not 0 and the result is no view of an input. `separate`: results whose version no other tensor shares, though it
-    shares their memory: `x.data`.
+    shares their memory: `x.data`. `inference`: results that the program makes in an inference mode of its own.
     """
 
     kernels: tuple[Kernel, ...]
@@ -295,6 +295,7 @@ class Program:
     raised: tuple[tuple[int, int], ...] | None = None
     versions: tuple[tuple[int, int], ...] = ()
     separate: tuple[int, ...] = ()
+    inference: tuple[int, ...] = ()
 
 
 def raised_inputs(program: Program) -> tuple[int, ...]:

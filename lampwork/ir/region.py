@@ -86,7 +86,7 @@ class Region:
     `optimizers`: ids of those whose step is part of the region. `locks`: those that the program takes, in its order.
     `host_calls`: what the entry calls before the graph runs.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
-    `raised`, `versions`, `separate`: as in `ir.program.Program`.
+    `raised`, `versions`, `separate`, `inference`: as in `ir.program.Program`.
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
     """
@@ -112,6 +112,7 @@ class Region:
     raised: tuple[tuple[int, int], ...] | None = None
     versions: tuple[tuple[int, int], ...] = ()
     separate: tuple[int, ...] = ()
+    inference: tuple[int, ...] = ()
 
 
 @record

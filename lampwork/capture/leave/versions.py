@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.ir.differentiation import Joint
 
 
 class Versions:
-    """`raised`, `made` and `separate` are what `Region.raised`, `versions` and `separate` say."""
+    """What `Region.raised`, `versions` (here `made`), `separate` and `inference` say."""
 
     def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any], joint: Joint | None) -> None:
         # The function that ties a differentiated region to autograd raises the version of what it writes by one itself.
@@ -59,3 +61,8 @@ class Versions:
             if (is_separate or not neighbours) and _torch.version_of(fake):
                 made.append((index, _torch.version_of(fake)))
         self.made, self.separate = tuple(made), tuple(separate)
+        #: Where the call itself is in inference mode, all that is made is such a tensor by itself.
+        outside = not torch.is_inference_mode_enabled()
+        self.inference = tuple(
+            [index for index, fake in enumerate(outputs) if outside and isinstance(fake, Fake) and fake.is_inference()]
+        )

@@ -136,6 +136,7 @@ class Host:
             "increment_version": _torch.increment_version,
             "increment_versions": _torch.increment_versions,
             "set_versions": _torch.set_versions,
+            "as_inference": as_inference,
             "with_versions": _torch.with_versions,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
@@ -194,11 +195,20 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
 
 
+def as_inference(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, as one made in inference mode: autograd neither follows it nor lets it be written to outside."""
+    with torch.inference_mode():
+        made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return made.set_(tensor)
+
+
 def versioned(program: Program, results: Iterable[Any]) -> tuple:
     """`results`, the first of the program's, with the versions that eager's have."""
     made = list(results)
     for index in program.separate:
         made[index] = made[index].data
+    for index in program.inference:
+        made[index] = as_inference(made[index])
     if program.versions:
         indices, versions = zip(*program.versions)
         _torch.set_versions([made[index] for index in indices], versions)

@@ -1,4 +1,5 @@
-"""A tensor that was made in inference mode may be written to there alone; a compiled function wrote to it anywhere."""
+"""A tensor that was made in inference mode may be written to there alone; a compiled function wrote to it anywhere. And
+what a program makes in an inference mode of its own was an ordinary tensor."""
 
 import pytest
 import torch
@@ -44,3 +45,27 @@ def test_writes_that_eager_makes(program):
     x, y, compiled = made(), made(), lampwork.compile(program)
     for _ in range(2):
         assert torch.equal(compiled(x), program(y)) and torch.equal(x, y)
+
+
+def some_within(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y, x + 1, y[0], x[0]
+
+
+def all_within(x):
+    with torch.inference_mode():
+        return x * 2, x[1:], (x.t() @ x).relu_()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("program", [some_within, all_within, torch.inference_mode()(lambda x: (x * 2, x.view(-1)))])
+def test_what_is_made_in_inference_mode(program, grad):
+    x, compiled = torch.rand(2, 2, requires_grad=grad), lampwork.compile(program)
+    facts = [(each.is_inference(), each.requires_grad, each._is_view()) for each in program(x)]
+    for _ in range(2):
+        results = compiled(x)
+        assert [(each.is_inference(), each.requires_grad, each._is_view()) for each in results] == facts
+        assert all(map(torch.equal, results, program(x)))
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        results[0].add_(1)
