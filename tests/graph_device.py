@@ -160,13 +160,10 @@ def _undone(run: Callable) -> Iterator[None]:
     values = [cell for cell in cells if isinstance(cell, list)]
     tensors = [each for value in values for each in value if isinstance(each, torch.Tensor)]
     copies = [tensor.detach().clone() for tensor in tensors]
-    versions = [tensor._version for tensor in tensors]
     yield
     torch.set_rng_state(generator)
-    for tensor, copy, version in zip(tensors, copies, versions):
-        if tensor._version != version:
-            with torch.no_grad():
-                tensor.copy_(copy)
+    for tensor, copy in zip(tensors, copies):
+        tensor.data.copy_(copy)  # what is saved for a backward pass holds what it held, too
 
 
 def _filled(artifact: Any, values: Any, *more: Any) -> dict[int, torch.Tensor]:
