@@ -204,8 +204,9 @@ def version_of(tensor: torch.Tensor) -> int:
 
 def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
     """Makes each tensor one that was written so often. Inference tensors keep no version."""
-    if not any(tensor.is_inference() for tensor in tensors):
-        torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
+    kept = [each for each in zip(tensors, versions, strict=True) if not each[0].is_inference()]
+    if kept:
+        torch._C._autograd._unsafe_set_version_counter(*map(tuple, zip(*kept)))
 
 
 def shares_version(left: torch.Tensor, right: torch.Tensor) -> bool:

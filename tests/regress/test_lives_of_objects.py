@@ -4,9 +4,12 @@ the program had let go of lived on."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
 import weakref
 
+import pytest
 import torch
 
 import lampwork
@@ -50,6 +53,38 @@ def test_a_finalizer_is_seen_by_what_follows():
 
     compiled = lampwork.compile(made_here)
     assert [compiled(ONE).item() for _ in range(3)] == [1, 2, 3]
+
+
+FREED = [0]
+
+
+class Freed:
+    def __del__(self, freed=FREED):
+        freed[0] += 1
+
+
+class FreedList(list):
+    __del__ = functools.partialmethod(Freed.__del__)
+
+
+kept = Freed()
+MADE = {
+    "copied": lambda: copy.copy(kept), "copied deeply": lambda: copy.deepcopy(kept),
+    "by object": lambda: object.__new__(Freed), "by the class": lambda: Freed.__new__(Freed),
+    "a list": lambda: FreedList(), "a list by new": lambda: list.__new__(FreedList),
+    "of a class made here": lambda: type("Made", (Freed,), {})(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_objects_with_finalizers_however_made(make):
+    def program(x):
+        make()
+        return x * FREED[0]
+
+    compiled = lampwork.compile(program)
+    before = FREED[0]
+    assert [compiled(ONE).item() - before for _ in range(3)] == [1, 2, 3]
 
 
 def test_weak_methods():

@@ -19,6 +19,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.machine import UNBOUND, MachineGenerator, World
+from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.natives.caches import call_cached, guard_native
 from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_READERS, WRITERS, name_of
@@ -254,6 +255,13 @@ def _call_other(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
     return world.rules.of_native(function)(world, function, args, kwargs)
 
 
+def call_identity_method(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A method of `object`, which looks at nothing that its arguments hold."""
+    if function is object.__new__ and args and isinstance(args[0], type):
+        refuse_finalizer(world, args[0])
+    return function(*args, **kwargs)
+
+
 def natively(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return function(*args, **kwargs)
 
@@ -299,6 +307,8 @@ def makes_plain(cls: Any) -> bool:
 
 
 def call_new_of_class(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    if args and isinstance(args[0], type):
+        refuse_finalizer(world, args[0])
     for value in args:
         world.touch(value)
     return function(*args, **kwargs)
@@ -373,9 +383,10 @@ def call_getter(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
 
 
 def refuse_finalizer(world: TorchWorld, cls: type) -> None:
-    """A `__del__` runs when the last reference to an object goes, which while the program is captured and where a later
-    region makes the object is at another moment than eager's."""
-    if cls.__flags__ & HEAP_TYPE and type(world.class_lookup(cls, "__del__")[1]) is FunctionType:
+    """Breaks where an object with a `__del__` would be made. It runs when the last reference to the object goes, which
+    capture, and a region that makes the object at its end, do at another moment than eager."""
+    found, method = world.class_lookup(cls, "__del__") if cls.__flags__ & HEAP_TYPE else (False, None)
+    if found and type(method) not in NATIVE_KINDS:
         raise Break("finalizer", f"an object of {cls.__qualname__} is made, which has a __del__",
                     "Make it outside the compiled function, or free what it holds in a with statement.")  # fmt: skip
 

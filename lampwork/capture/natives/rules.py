@@ -265,7 +265,7 @@ NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: isinstance(function, numpy.ufunc), perform.call_ufunc),
     (CONTEXT_ENTER.__contains__, perform.enter_context),
     (CONTEXT_EXIT.__contains__, perform.leave_context),
-    (perform.IDENTITY_METHODS.__contains__, perform.natively),
+    (perform.IDENTITY_METHODS.__contains__, perform.call_identity_method),
     (lambda function: isinstance(function, type(torch.FloatTensor)), perform.make_legacy_tensor),
     (lambda function: isinstance(function, type), perform.instantiate_native),
     (lambda function: _is_method_of_class(function) and function.__name__ in _OF_CLASSES, perform.natively),

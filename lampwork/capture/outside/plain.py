@@ -33,7 +33,7 @@ DIGESTS: frozenset[type] = frozenset({type(hashlib.new("sha256")), hashlib.blake
 
 #: A class's flag: made while the program runs, by a `class` statement.
 HEAP_TYPE = 1 << 9
-#: A class's flag: nobody may set its attributes. Classes in C have it that are no static ones.
+#: A class's flag: nobody may set its attributes. Classes that C code makes on the heap have it.
 IMMUTABLE_TYPE = 1 << 8
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
@@ -65,7 +65,7 @@ def has_identity_hash(value: Any) -> bool:
     return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
 
 
-#: What these keep is a dict, or is read with guards (`values/natives_of_python.py`).
+#: What objects of these keep is their dict, or parts that are loaded as attributes, each with its guard.
 _KEPT_IN_SIGHT = (types.SimpleNamespace, property, classmethod, staticmethod, functools.partial, threading.local)
 
 
