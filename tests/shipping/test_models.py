@@ -76,7 +76,7 @@ def test_packages_of_transformers_run_without_it(tmp_path):
     from transformers.utils import output_capturing
 
     collector = getattr(output_capturing, "_active_collector", None)
-    if collector is not None:  # which `torch.compile` leaves switched on where it stopped in the middle of a model
+    if collector is not None:  # one variable of the process: on, as an earlier test may leave it, each call changes it
         collector.reset(None)
     ids = torch.randint(0, 100, (2, 8), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
