@@ -206,6 +206,8 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     """Strides that give a tensor of sizes `old` the sizes `new`; None where only a copy can (`computeStride_impl`)."""
     if not old:
         return [1] * len(new)
+    if any(isinstance(each, int) and each == 0 for each in old):  # no elements: any strides would do
+        return strides if surely_same(old, new) else contiguous(new)
     if any(map(by_contents, (*old, *strides))):  # of those as little as possible is asked
         if surely_same(old, new):
             return strides

@@ -554,7 +554,8 @@ def _addr(
 @rule("ldexp.Tensor")
 def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorValue:
     """`self * 2.0 ** other`, where the power is computed in the type that `pow` has; a float's exponent is moved by
-    whole numbers of any size (`ldexp_kernel`; on PyTorch 2.11 and on GPUs by the power, too)."""
+    whole numbers, of which C's `ldexp` sees the low 32 bits (`ldexp_kernel`; on PyTorch 2.11 and on GPUs by the power,
+    too)."""
     out, shape = lowering.out.dtype, lowering.out.shape
     if out not in FLOATING:
         return NotImplemented
@@ -569,7 +570,8 @@ def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorV
             exponent = ex.cast(lowering.operand(other, index, shape, kept), compute_dtype(kept))
             return ex.mul(a, ex.cast(ex.cast(ex.binary("pow", ex.like(2, exponent), exponent), kept), a.dtype))
         # Factors that double precision holds: two for a half and for a float, which it holds all products of.
-        value, rest = ex.cast(a, "float64"), lowering.operand(other, index, shape, "float64")
+        value = ex.cast(a, "float64")
+        rest = ex.cast(ex.cast(lowering.operand(other, index, shape, "int64"), "int32"), "float64")
         for _ in range(3 if a.dtype == "float64" else 1):
             part = ex.minimum(ex.maximum(rest, ex.like(-1000, rest)), ex.like(1000, rest))
             value = ex.mul(value, ex.binary("pow", ex.like(2, value), part))

@@ -4,6 +4,7 @@ Where lanes of a vector are folded in another order, a zero has another sign; wh
 its library functions are others. Of such an element eager says one thing of a contiguous
 tensor and another of one with gaps, or one thing with AVX-512 and another with AVX2. Each of its answers is right.
 
+    conv2d with an infinite weight      NaN at the border where cuDNN takes channels last, else what lies inside
     amax([0, -0])                       -0 element by element, 0 in vectors of eight
     softshrink(-0.25)                   -0 element by element, 0 in vectors
     remainder(3e38, 0.4)                a number by the C library, NaN by the vector one
@@ -27,8 +28,9 @@ import torch
 
 from tests.fuzz.program import Call, Program
 
-#: Ways to lay out operands: with gaps, dimensions in reverse, in order from the beginning of an allocation.
-LAYOUTS = ("gaps", "reversed", "contiguous")
+#: Ways to lay out operands: with gaps, dimensions in reverse, in order from the beginning of an allocation, and there
+#: with the channels of images last.
+LAYOUTS = ("gaps", "reversed", "contiguous", "channels last")
 #: Vectors of the machine that is asked, by those of this one.
 _NARROWER = {"AVX512": "avx2", "AVX2": "default"}
 _SECONDS = 60.0
@@ -54,6 +56,9 @@ def spread(layout: str, value: Any) -> Any:
         return _Spread.apply(layout, value)
     if layout == "contiguous":
         return value.clone(memory_format=torch.contiguous_format)
+    if layout == "channels last":
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        return value.clone(memory_format=formats.get(value.dim(), torch.contiguous_format))
     if layout == "gaps":
         return torch.stack([value, value], -1)[..., 0]
     order = tuple(range(value.dim()))[::-1]

@@ -53,21 +53,24 @@ class Overflow(TorchDispatchMode):
         results = result if isinstance(result, (tuple, list)) else (result,)
         for place, each in found.items():
             self._replace(results[place] if isinstance(place, int) else arguments[place], each)
-        if not found and _plain_name(func) == "sum" and result.is_floating_point():
-            self._round(result, func, arguments)
+        if _plain_name(func) in _SUMS:
+            self._round(results[-1], _SUMS[_plain_name(func)], arguments)
         return result
 
     def _round(self, result: torch.Tensor, func: Any, arguments: dict[str, Any]) -> None:
         """Adds the rounding of partial sums where a sum cancels. Disturbed operands do not show it where an operator adds
-        up what it has computed itself: `trapezoid(x, x)` is a sum of products, of which only the ends remain."""
+        up what it has computed itself: `trapezoid(x, x)` is a sum of products, of which only the ends remain. All of it
+        may be lost, or next to nothing: `mean([1, B, -B])` is 1 / 3 or 0."""
+        if not result.is_floating_point():
+            return
         terms = arguments["self"].detach()
         dtype = torch.float32 if result.dtype.itemsize < 4 else result.dtype
-        size = func(**{**arguments, "self": terms.abs(), **({"dtype": dtype} if "dtype" in arguments else {})})
-        is_exact = (size < 1 / torch.finfo(dtype).eps) & func(
-            **{**arguments, "self": terms != terms.round()}
-        ).logical_not()
-        cancels = (result.abs() < size / 256) & size.isfinite() & ~is_exact
-        lost = size * (self.noise.units * torch.finfo(dtype).eps) * self.noise.sign_like(size)
+        given = {name: each for name, each in arguments.items() if name in ("dim", "keepdim") and each is not None}
+        size = func(terms.abs().to(dtype), **given)
+        is_exact = (size < 1 / torch.finfo(dtype).eps) & (func((terms != terms.round()).to(dtype), **given) == 0)
+        cancels = (result.abs() < size / 8) & size.isfinite() & ~is_exact
+        share = 2.0 ** -(4.0 * self.noise.choice(40, size)).to(size)
+        lost = size * (self.noise.units * torch.finfo(dtype).eps) * self.noise.sign_like(size) * share
         result.copy_(torch.where(cancels, result + lost, result))
 
     def _open(self, func: Any, rule: Any, arguments: dict[str, Any]) -> Found:
@@ -109,6 +112,11 @@ class Overflow(TorchDispatchMode):
         result.copy_(made)
 
 
+#: Operators whose last result is a sum, and what adds up magnitudes as they do.
+_SUMS = {
+    "sum": torch.sum, "nansum": torch.nansum, "mean": torch.mean, "trace": torch.trace, "var_mean": torch.mean,
+    "std_mean": torch.mean,
+}  # fmt: skip
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 

@@ -38,6 +38,8 @@ _AUGMENTED_FUNCTIONS = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", 
                         "**": "ipow"}  # fmt: skip
 #: Folds of which IEEE 754 leaves open which of two zeros they give: eager's answer depends on its lanes.
 _EXTREMES = re.compile(r"\b(?:a?max|a?min|aminmax)\(")
+#: What shows the sign of a NaN, which IEEE 754 leaves open.
+_SHOWS_SIGNS = re.compile(r"copysign|signbit")
 _NARROW_TYPES = re.compile(r"torch\.(float16|bfloat16|float32|half|float)\b")
 
 #: What makes tensors on a device of its own.
@@ -83,8 +85,9 @@ class Statement:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:
                 text = f"EITHER(lambda: ROUNDED({text}), lambda: {self.text})"
-        elif variant == NOISY and _EXTREMES.search(text):
-            text = _OPERANDS.sub(lambda match: match[0] if match[0] == self.writes else f"ZEROS({match[0]})", text)
+        elif variant == NOISY and (_EXTREMES.search(text) or _SHOWS_SIGNS.search(text)):
+            disturbed = "ZEROS" if _EXTREMES.search(text) else "SIGNED"
+            text = _OPERANDS.sub(lambda m: m[0] if m[0] == self.writes else f"{disturbed}({m[0]})", text)
         in_place = _IN_PLACE.match(text) if variant == SPREAD and self.writes and not _TURNS.search(text) else None
         augmented = _AUGMENTED_SYMBOL.match(text) if variant == SPREAD and self.writes else None
         if in_place is not None and in_place[1] == self.writes:

@@ -208,7 +208,7 @@ class Oracle:
     def _disturbed(self, noise: Noise, operand: Callable) -> Outcome:
         names = {
             "NOISE": operand, "ROUNDED": noise.rounded, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros,
-            "EITHER": _either,
+            "EITHER": _either, "SIGNED": noise.signed,
         }  # fmt: skip
         for name, each in self.program.names.items():
             if isinstance(each, FunctionType):
@@ -302,6 +302,12 @@ class Noise:
         else:
             steps = torch.randint(-self.units, self.units + 1, x.shape, generator=self._generator, dtype=torch.float64)
         return (1 + steps * torch.finfo(real).eps).to(real).to(x.device)
+
+    @unwatched
+    def signed(self, value: Any) -> Any:
+        """The same, but for the signs of NaNs."""
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout == torch.strided
+        return self._signed(value) if is_float and value.numel() else value
 
     def _signed(self, value: torch.Tensor) -> torch.Tensor:
         missing = value.detach().isnan()

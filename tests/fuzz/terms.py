@@ -137,7 +137,7 @@ def _sum_of(*names: str, total: Callable = lambda call, given: _first(call.on(**
         above, below = both(_signs, finite)
         risen, fallen = both(_infinities, terms)
         count = divisor(call, above)
-        whole = (total(call, terms) / scale).to(call.sum_dtype) / count
+        whole = (total(call, terms) / count / scale).to(call.sum_dtype)
         return {0: _sum_is_open(above, below, (risen > 0, fallen > 0), limit, whole, call.eps / scale / abs(count))}
 
     return rule

@@ -126,14 +126,20 @@ def test_targets_of_a_cross_entropy():
                 torch.testing.assert_close(compiled(x, y), expected)
 
 
-@pytest.mark.parametrize("name", ["eigvals", "eigvalsh", "svdvals"])
-def test_values_alone_of_matrices_that_are_not_finite(name):
+VALUES_ALONE = [
+    torch.linalg.eigvals, torch.linalg.eigvalsh, torch.linalg.svdvals, lambda x: torch.norm(x, "nuc"),
+    lambda x: x.norm(p="nuc"), lambda x: torch.linalg.norm(x, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", VALUES_ALONE)
+def test_values_alone_of_matrices_that_are_not_finite(program):
     """Vectors, whose operator refuses infinities, are computed for derivatives alone."""
-    program = getattr(torch.linalg, name)
     compiled = lampwork.compile(lambda x: program(x), options={"cache": False})
     x = torch.eye(3, dtype=torch.float64)
     assert torch.equal(compiled(x), program(x))
     x[2, 2] = torch.inf
+    x[0, 1], x[2, 0] = -torch.inf, torch.inf
     outcomes = []
     for function in (program, compiled):
         try:
@@ -170,3 +176,14 @@ def test_operators_made_of_values_alone(program):
             except RuntimeError as error:
                 outcomes.append(str(error))
         assert str(outcomes[0]) == str(outcomes[1])
+
+
+def test_targets_that_a_derivative_negates():
+    """Eager's derivative of this loss raises for a target of booleans, in the backward pass: ours raises there, too."""
+    program = torch.nn.functional.soft_margin_loss
+    compiled = lampwork.compile(lambda x, y: program(x, y), options={"cache": False})
+    target = torch.tensor([True, False])
+    for function in (program, compiled):
+        loss = function(torch.tensor([0.5, -0.25], requires_grad=True), target)
+        with pytest.raises(RuntimeError, match="on a bool tensor is not supported"):
+            loss.backward()

@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from lampwork import _torch
-from lampwork.capture.autograd.backward import has_new_history, reached_nodes
+from lampwork.capture.autograd.backward import has_new_history, reached_nodes, reaching
 from lampwork.capture.autograd.derivatives import as_of_plain_tensors
 from lampwork.capture.autograd.gradient_layouts import layouts_of
 from lampwork.capture.autograd.result_views import ResultViews
@@ -89,7 +89,7 @@ class _Differentiation:
         wanted = tuple(index for index, _ in pairs)
         if not wanted:
             raise _refused("the results depend on no tensor from outside that requires grad")
-        depends = dependences(self.recorder.graph, tangents, [each for _, each in pairs])
+        depends = self.dependences(tangents, pairs)
         self.check_overwritten(dict(zip(wanted, depends)))
         self.outputs += [each for _, each in pairs]
         layouts = layouts_of([each for _, each in pairs], tangents)
@@ -340,6 +340,21 @@ class _Differentiation:
             self.check_writes(recorder.written)
             recorder.written |= before
         return [self.recorded(each) for each in found]
+
+    def dependences(self, tangents: list[Fake], gradients: list[tuple[int, Any]]) -> tuple[tuple[int, ...], ...]:
+        """The tangents that each gradient is made of, by the index of its input: those that it is computed from, and
+        those of results that it is reached from. Eager's engine runs the nodes in between, one that makes zeros of
+        nothing, too, as the derivative of `sgn` does."""
+        computed = dependences(self.recorder.graph, tangents, [each for _, each in gradients])
+        if len(tangents) < 2:
+            return computed
+        reached = reaching(self.target_fakes)
+        found = []
+        for (index, _), numbers in zip(gradients, computed, strict=True):
+            fake = self.inputs[index]
+            bits = reached.get(fake.lampwork_edge if fake.lampwork_edge is not None else id(fake), 0)
+            found.append(tuple(each for each in range(len(tangents)) if each in numbers or bits >> each & 1))
+        return tuple(found)
 
     def recorded(self, gradient: Any) -> Any:
         """`gradient` as a tensor of the graph: what PyTorch makes of zeros without memory nobody was told about."""

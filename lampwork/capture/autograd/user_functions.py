@@ -81,6 +81,17 @@ class _Call:
             world.recorder.tells_undefined = True
         return found
 
+    def results_behind(self, found: Any, gradients: tuple) -> tuple[int, ...]:
+        """The results of this call whose gradients an argument's is made of. Where eager gives zeros for gradients that
+        are missing, those are all of them."""
+        if found is None:
+            return ()
+        there = [place for place, each in enumerate(gradients) if isinstance(each, Fake)]
+        if self.materializes or not isinstance(found, Fake):
+            return tuple(range(len(gradients)))
+        (numbers,) = dependences(self.world.recorder.graph, [gradients[place] for place in there], [found])
+        return tuple(there[number] for number in numbers)
+
 
 def _node_class(world: Any, cls: Any) -> Any:
     """`_Node` by the name of the user's function, which errors and `grad_fn.name()` show."""
@@ -97,6 +108,8 @@ class _Node(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, *args: Any) -> Any:
         result = call.forward(args, {}, ctx.needs_input_grad[1:])
         ctx.call = call
+        #: The argument that each of `next_functions` is that of.
+        ctx.lampwork_places = [place for place, each in enumerate(args) if isinstance(each, torch.Tensor)]
         saved = call.told("to_save")
         if saved is not None:
             ctx.save_for_backward(*saved)
@@ -111,7 +124,12 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return None, *ctx.call.backward(ctx.saved_tensors, gradients, ctx.needs_input_grad[1:])
+        found = ctx.call.backward(ctx.saved_tensors, gradients, ctx.needs_input_grad[1:])
+        ctx.lampwork_flows = [
+            ctx.call.results_behind(found[place], gradients) if place < len(found) else ()
+            for place in ctx.lampwork_places
+        ]
+        return None, *found
 
 
 __all__ = ["apply"]

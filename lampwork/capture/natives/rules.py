@@ -114,7 +114,7 @@ def _call_on_fakes(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
         answer = interpolate(*args, **kwargs)
         if answer is not NotImplemented:
             return answer
-    return function(*args, **kwargs)
+    return world.tensor_calls.called_natively(function, args, kwargs)
 
 
 def _call_pure(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

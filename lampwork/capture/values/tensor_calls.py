@@ -60,6 +60,7 @@ _VALUES_ALONE: dict[Any, Any] = {
 #: Made of those, and of no vectors.
 _OF_VALUES = frozenset({
     torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.matrix_norm, torch.linalg.norm, torch.nuclear_norm,
+    torch.norm, vars(torch.Tensor)["norm"],
 })  # fmt: skip
 
 
@@ -77,6 +78,12 @@ class TensorCalls:
         self.world, self.data = world, world.data
         self.recorder, self.loader, self.backed_numbers = world.recorder, world.loader, world.backed_numbers
         self.attention = AttentionCalls(world.recorder)
+
+    def called_natively(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """What `function` returns, whose own calls of tensor functions are not seen here."""
+        if function in _OF_VALUES and not _has_derivative(args, kwargs):
+            return self._of_values_alone(function, *args, **kwargs)
+        return function(*args, **kwargs)
 
     def _of_values_alone(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         self.recorder.takes_values_alone = True

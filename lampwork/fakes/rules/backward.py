@@ -82,6 +82,8 @@ def binary_cross_entropy(
 
 @rule("soft_margin_loss_backward")
 def soft_margin_loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int) -> Spec:
+    if target.dtype is torch.bool:
+        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported.")
     if not x.is_contiguous() or not target.is_contiguous():
         raise Unknown
     return loss(gradient, x, target)
