@@ -87,7 +87,8 @@ class Joint:
     is the gradient. `made`: one for each of `results`. `granted`: inputs that require grad because the program says so.
     `moved`: inputs that are given another shape or memory in place, after the forward program. `views`: how results
     that are views of inputs and of outputs are made. `layouts[k]`: of gradient k, where each tangent is laid out as the
-    graph has it. `checked`: what eager's autograd saves of what the caller sees.
+    graph has it. `checked`: what eager's autograd saves of what the caller sees. `saves`: it saves any tensor, so
+    that a second backward pass raises.
     """
 
     results: int
@@ -101,6 +102,7 @@ class Joint:
     views: Views = Views()
     layouts: tuple[GradientLayout, ...] = ()
     checked: tuple[Checked, ...] = ()
+    saves: bool = True
 
 
 @record

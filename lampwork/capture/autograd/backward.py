@@ -13,15 +13,14 @@ that the program knows, in order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
-from functools import reduce
-from operator import or_
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 
 from lampwork import _torch
 from lampwork.capture.autograd.derivatives import as_of_plain_tensors
+from lampwork.capture.autograd.reached import reached_nodes
 from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
@@ -86,52 +85,6 @@ def _lies_behind(world: Any, inputs: Iterable[Any], history: Fake) -> bool:
     outside may, since its history is not looked at."""
     others = (each for each in inputs if world.loader.origin(each) is not None)
     return any(each.lampwork_source is not history.lampwork_source for each in others)
-
-
-def reached_nodes(outputs: Iterable[Any]) -> list[Any]:
-    """All nodes of the history of `outputs`."""
-    found: dict[Any, None] = {}
-    pending = [each.grad_fn for each in outputs if isinstance(each, torch.Tensor) and each.grad_fn is not None]
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found[node] = None
-            pending += [each for each, _ in node.next_functions if each is not None]
-    return list(found)
-
-
-def reaching(outputs: Sequence[Any]) -> dict[Any, int]:
-    """For each node of the history of `outputs`, and for each leaf there by its identity: which of them lead to it, a
-    bit for each. `node.lampwork_flows`, of a user's function: for each of the `next_functions` the results whose
-    gradients its own is made of."""
-    following: dict[Any, tuple] = {}
-    order: list[Any] = []  # a node after all that it leads to
-    for output in outputs:
-        pending: list[tuple[Any, bool]] = [(output.grad_fn, False)] if output.grad_fn is not None else []
-        while pending:
-            node, is_left = pending.pop()
-            if is_left:
-                order.append(node)
-            elif node not in following:
-                following[node] = node.next_functions
-                pending.append((node, True))
-                pending += [(each, False) for each, _ in node.next_functions if each is not None]
-    arrived: dict[Any, dict[int, int]] = {node: {} for node in order}  # for each result of the node
-    for number, output in enumerate(outputs):
-        if output.grad_fn is not None:
-            there = arrived[output.grad_fn]
-            there[output.output_nr] = there.get(output.output_nr, 0) | 1 << number
-    found: dict[Any, int] = {}
-    for node in reversed(order):
-        found[node] = reduce(or_, arrived[node].values(), 0)
-        flows = getattr(node, "lampwork_flows", None)
-        for place, (each, result) in enumerate(following[node]):
-            bits = found[node] if flows is None else reduce(or_, (arrived[node].get(one, 0) for one in flows[place]), 0)
-            if each is not None and bits:
-                arrived[each][result] = arrived[each].get(result, 0) | bits
-        if type(node).__name__ == "AccumulateGrad":
-            found[id(node.variable)] = found[node]
-    return found
 
 
 def _leaves(outputs: Iterable[Any], nodes: Iterable[Any]) -> list[Any]:

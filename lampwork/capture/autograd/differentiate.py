@@ -19,9 +19,10 @@ import torch
 import torch.fx
 
 from lampwork import _torch
-from lampwork.capture.autograd.backward import has_new_history, reached_nodes, reaching
+from lampwork.capture.autograd.backward import has_new_history
 from lampwork.capture.autograd.derivatives import as_of_plain_tensors
 from lampwork.capture.autograd.gradient_layouts import layouts_of
+from lampwork.capture.autograd.reached import reached_nodes, reaching
 from lampwork.capture.autograd.result_views import ResultViews
 from lampwork.capture.autograd.saved_values import checked_tensors
 from lampwork.capture.record.recorder import Recorder
@@ -72,7 +73,7 @@ class _Differentiation:
         self.check_leaves()
         self.check_kept_gradients()
         moved = self.moved_inputs()
-        checked = checked_tensors(
+        checked, saves = checked_tensors(
             self.inputs,
             self.outputs[: self.results],
             made,
@@ -95,7 +96,7 @@ class _Differentiation:
         layouts = layouts_of([each for _, each in pairs], tangents)
         return Joint(
             self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved, views=views,
-            layouts=layouts, checked=checked,
+            layouts=layouts, checked=checked, saves=saves,
         )  # fmt: skip
 
     # What is differentiated -----------------------------------------------------------------------
@@ -349,10 +350,11 @@ class _Differentiation:
         if len(tangents) < 2:
             return computed
         reached = reaching(self.target_fakes)
+        leaves = {id(node.variable): bits for node, bits in reached.items() if type(node).__name__ == "AccumulateGrad"}
         found = []
         for (index, _), numbers in zip(gradients, computed, strict=True):
             fake = self.inputs[index]
-            bits = reached.get(fake.lampwork_edge if fake.lampwork_edge is not None else id(fake), 0)
+            bits = leaves.get(id(fake), 0) if fake.lampwork_edge is None else reached.get(fake.lampwork_edge, 0)
             found.append(tuple(each for each in range(len(tangents)) if each in numbers or bits >> each & 1))
         return tuple(found)
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.autograd.backward import reached_nodes
 from lampwork.capture.autograd.derivatives import as_of_plain_tensors
+from lampwork.capture.autograd.reached import reached_nodes
 from lampwork.capture.record.recorder import Recorder
 from lampwork.fakes.fake import Fake, FakeStorage, TensorSpec, make_fake
 from lampwork.fakes.symbolic import sizes_of

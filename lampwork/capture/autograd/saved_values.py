@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from lampwork import _torch
+from lampwork.capture.autograd.reached import reaching
 from lampwork.fakes.fake import Fake
 from lampwork.ir.differentiation import Checked, Made, Output
 
@@ -27,10 +28,10 @@ def checked_tensors(
     target_fakes: Sequence[Fake],
     moved: Collection[int],
     checkpointed: Collection[range] = (),
-) -> tuple[Checked, ...]:
-    """The inputs and results whose versions eager's backward pass compares. Inputs that are `moved` are left out: they
-    change after they are saved. So are nodes whose sequence number is in `checkpointed`: what they save is computed
-    again."""
+) -> tuple[tuple[Checked, ...], bool]:
+    """The inputs and results whose versions eager's backward pass compares, and whether it saves any tensor, which a
+    backward pass frees. Inputs that are `moved` are left out: they change after they are saved. So are nodes whose
+    sequence number is in `checkpointed`: what they save is computed again."""
     owners: dict[int, tuple[int, bool]] = {}
     for position, fake in enumerate(outputs):
         if made[position].kind == "plain":
@@ -41,46 +42,20 @@ def checked_tensors(
         if isinstance(fake, Fake):
             owners[_torch.storage_key(fake)] = index, False
     found: dict[tuple[int, bool], int] = {}
-    for node, tangents in _reached(target_fakes):
+    saves = bool(checkpointed)
+    for node, tangents in reaching(target_fakes).items():
         if any(_torch.sequence_number(node) in each for each in checkpointed):
             continue
         for saved in _saved(node):
+            saves = True
             owner = owners.get(_torch.storage_key(saved))
             if owner is not None and (owner[1] or owner[0] not in moved):
                 found[owner] = found.get(owner, 0) | tangents
-    return tuple(
+    checked = tuple(
         Checked(index, is_result, tuple([each for each in range(len(targets)) if bits >> each & 1]))
         for (index, is_result), bits in sorted(found.items())
     )
-
-
-def _reached(targets: Sequence[Fake]) -> Iterator[tuple[Any, int]]:
-    """The nodes of the history of `targets`, each with bits of the targets that reach it."""
-    bits: dict[Any, int] = {}
-    for number, fake in enumerate(targets):
-        bits[fake.grad_fn] = bits.get(fake.grad_fn, 0) | 1 << number
-    for node in reversed(_readers_last(list(bits))):
-        reaching = bits[node]
-        yield node, reaching
-        for following, _ in node.next_functions:
-            if following is not None:
-                bits[following] = bits.get(following, 0) | reaching
-
-
-def _readers_last(roots: Sequence[Any]) -> list[Any]:
-    """All nodes, those that hand gradients to others after these."""
-    order: list[Any] = []
-    seen: set[Any] = set()
-    pending: list[tuple[Any, bool]] = [(node, False) for node in roots if node is not None]
-    while pending:
-        node, is_finished = pending.pop()
-        if is_finished:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            pending.append((node, True))
-            pending += [(each, False) for each, _ in node.next_functions if each is not None]
-    return order
+    return checked, saves
 
 
 def _saved(node: Any) -> Iterator[Fake]:

@@ -103,6 +103,8 @@ class Differentiated:
         self.partial = len(joint.outputs) > 1
         #: How many of the saved tensors, which come last, are saved for the sake of their versions.
         self.checked = len(link.checked)
+        #: Whether a backward pass may come again without `retain_graph`: nothing is saved, by eager neither.
+        self.repeats = not (joint.saves or link.saved_inputs or link.saved_results or link.checked)
         #: Which gradients are undefined, by which tangents are.
         self.dead: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.call = self.tied if joint.outputs else self.untied
@@ -479,7 +481,7 @@ class LampworkRegion(torch.autograd.Function):
             _torch.release_saved_tensors(ctx)
             return (None,) * (1 + len(owner.tracked))
         try:
-            saved = list(ctx.saved_tensors)
+            saved = [] if owner.repeats and run.memory is None else list(ctx.saved_tensors)
         except RuntimeError:
             needed = owner.needed(ctx, run, tangents)
             if needed is None:

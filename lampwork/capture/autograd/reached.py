@@ -1,0 +1,63 @@
+"""The nodes of autograd that a backward pass runs, and for which of the results that it begins at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+
+
+def reached_nodes(outputs: Iterable[Any]) -> list[Any]:
+    """All nodes of the history of `outputs`."""
+    found: dict[Any, None] = {}
+    pending = [each.grad_fn for each in outputs if isinstance(each, torch.Tensor) and each.grad_fn is not None]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found[node] = None
+            pending += [each for each, _ in node.next_functions if each is not None]
+    return list(found)
+
+
+def reaching(outputs: Sequence[Any]) -> dict[Any, int]:
+    """Each node of the history of `outputs`, before those that it hands gradients to, with a bit for each output that
+    leads there. `node.lampwork_flows`, of a user's function: for each of the `next_functions` the results whose
+    gradients its own is made of."""
+    arrived: dict[Any, dict[int, int]] = {node: {} for node in _readers_last(outputs)}  # for each result of the node
+    for number, output in enumerate(outputs):
+        if output.grad_fn is not None:
+            _arrive(arrived[output.grad_fn], output.output_nr, 1 << number)
+    found: dict[Any, int] = {}
+    for node, by_result in reversed(arrived.items()):
+        found[node] = reduce(or_, by_result.values(), 0)
+        flows = getattr(node, "lampwork_flows", None)
+        for place, (following, result) in enumerate(node.next_functions):
+            bits = found[node]
+            if flows is not None:
+                bits = reduce(or_, (by_result.get(each, 0) for each in flows[place]), 0)
+            if following is not None:
+                _arrive(arrived[following], result, bits)
+    return found
+
+
+def _arrive(by_result: dict[int, int], result: int, bits: int) -> None:
+    by_result[result] = by_result.get(result, 0) | bits
+
+
+def _readers_last(outputs: Sequence[Any]) -> list[Any]:
+    """All nodes, those that hand gradients to others after these."""
+    order: list[Any] = []
+    seen: set[Any] = set()
+    pending: list[tuple[Any, bool]] = [(each.grad_fn, False) for each in outputs if each.grad_fn is not None]
+    while pending:
+        node, is_finished = pending.pop()
+        if is_finished:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            pending.append((node, True))
+            pending += [(each, False) for each, _ in node.next_functions if each is not None]
+    return order
