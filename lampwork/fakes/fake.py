@@ -56,7 +56,7 @@ class Fake(torch.Tensor):
     """
 
     __torch_function__ = _torch.no_torch_function
-    node: torch.fx.Node | None = None
+    node: Any = None
     lampwork_source: Any = None
     real_class: type = torch.Tensor
     constant: torch.Tensor | None = None

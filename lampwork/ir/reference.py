@@ -21,7 +21,7 @@ from lampwork.ir.code_cache import CodeCache
 from lampwork.ir.guard import ObjectRef
 
 _MISSING = object()
-_FIELD = type(collections.namedtuple("_Fields", "field").field)  # type: ignore[attr-defined]
+_FIELD = type(vars(collections.namedtuple("_Fields", "field"))["field"])
 #: Kinds of class attributes that are known by a `property_digest`.
 PROPERTIES = frozenset({property, _FIELD})
 _HEAP_TYPE = 1 << 9  # a class that is made while the program runs

@@ -102,18 +102,19 @@ class _Reader:
         while pending:
             node = pending.pop()
             kind = type(node)
-            if kind is ast.Name:
-                name = node.id  # type: ignore[attr-defined]
+            if isinstance(node, ast.Name):
+                name = node.id
                 if name not in bound and (name in self.local or name not in self.known):
-                    if type(node.ctx) is not ast.Store:  # type: ignore[attr-defined]
-                        where = f"in line {node.lineno} of\n{self.text}"  # type: ignore[attr-defined]
+                    if type(node.ctx) is not ast.Store:
+                        where = f"in line {node.lineno} of\n{self.text}"
                         raise UnboundName(f"{name!r} may be used before it is bound, {where}")
             elif kind is ast.Lambda:
                 lambda_: Any = node
                 taken = {each.arg for each in _walk(lambda_.args) if isinstance(each, ast.arg)}
                 self.uses(lambda_.body, bound | taken)
             elif kind in _COMPREHENSIONS:
-                inner = bound | _targets(*node.generators)  # type: ignore[attr-defined]
+                comprehension: Any = node
+                inner = bound | _targets(*comprehension.generators)
                 for each in _children(node):
                     self.uses(each, inner)
             else:

@@ -129,10 +129,10 @@ def _with_model(file: File, manifest: dict[str, Any], model: Callable, strict: b
 def _target(file: File, row: dict[str, Any], model: Callable) -> Callable:
     """What a part of the file is for: the model or a submodule. Raises `ArtifactError` where its code is another."""
     name = row["name"]
-    target = model
+    target: Any = model
     if name:
         try:
-            target = model.get_submodule(name)  # type: ignore[attr-defined]
+            target = target.get_submodule(name)
         except AttributeError:
             raise file.error(f"has code for the submodule {name}, which the model lacks", _MAKE_AGAIN) from None
         target = compiled_of(target).function if is_wrapper(target) else target

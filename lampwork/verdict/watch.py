@@ -6,8 +6,8 @@ import contextlib
 import inspect
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 
@@ -31,7 +31,7 @@ class Watch(Generic[T]):
         self.verdict: Verdict | None = None
 
     def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]
+        return len(cast(Sized, self.loader))
 
     def __iter__(self) -> Iterator[T]:
         if self.verdict is not None:

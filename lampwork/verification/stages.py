@@ -109,7 +109,8 @@ def saved_values(
 ) -> list[Any]:
     """The backward program's inputs after a run of the forward program. `before`: its inputs as they were; `given`:
     the tangents."""
-    link = observed.halves.link  # type: ignore[union-attr]
+    assert observed.halves is not None
+    link = observed.halves.link
     saved = [inputs[index] for index in link.saved_inputs] + [results[index] for index in link.saved_results]
     numbers = [results[index] for index in link.numbers]
     return [*saved, *numbers, *given, *flags(link.told, given, "cpu")]

@@ -63,12 +63,12 @@ def accumulate(recorder: Recorder, left: Fake, right: Fake) -> Fake:
 
 def _is_owned(recorder: Recorder, fake: Fake) -> bool:
     """Whether a gradient is a dense tensor that an operator made; views and tangents have other owners."""
-    node = recorder.node_of(fake)
+    node: Any = recorder.node_of(fake)
     if node.target is getitem:  # one of several results
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     while node.op == "call_function" and _torch.is_operator(node.target):
         what = operator(node.target)
         if what.kind != "inplace" or not what.written or type(what.written[0]) is not int:
             return what.kind == "functional" and is_dense(tuple(fake.size()), fake.stride())
-        node = node.args[what.written[0]]  # type: ignore[assignment]
+        node = node.args[what.written[0]]
     return False

@@ -313,7 +313,7 @@ class _Differentiation:
             strides = _contiguous(size)
         with self.recorder._paused():
             made = _torch.tensor_without_memory(Fake, size, strides, fake.dtype, fake.device)
-        return self.recorder.tangent(made)  # type: ignore[arg-type]
+        return self.recorder.tangent(made)
 
     def gradients(self, tangents: list[Fake], edges: list[Any]) -> Sequence[Any]:
         """The gradients that arrive at `edges`; None where none does."""

@@ -101,7 +101,7 @@ def _edge(fake: Fake) -> Any:
 def _tangent(recorder: Recorder, layout: Any) -> Fake:
     with recorder._paused():
         made = _torch.tensor_without_memory(Fake, *layout)
-    return recorder.tangent(made)  # type: ignore[arg-type]
+    return recorder.tangent(made)
 
 
 def _run(call: Call, values: list[Any], sizes: Mapping[str, int]) -> Any:

@@ -83,9 +83,9 @@ class ResultViews:
     def call(self, node: Node, kind: str) -> Call:
         grad = bool(node.meta.get("grad_enabled", True))
         if node.target is _torch.getitem:
-            return Call("", (), (), node.args[1], grad)  # type: ignore[arg-type]
-        op = node.target
-        name: str = op.name()  # type: ignore[union-attr]
+            return Call("", (), (), node.args[1], grad)
+        op: Any = node.target
+        name: str = op.name()
         if "replayed" in node.meta or not name.startswith("aten::"):
             raise _Unknown
         if name.startswith("aten::as_strided") and kind == "output" and (len(node.args) > 3 or node.kwargs):

@@ -47,13 +47,13 @@ class _Call:
 
     def __init__(self, world: Any, cls: Any) -> None:
         self.world, self.cls = world, cls
-        self.context = FunctionCtx()
+        self.context: Any = FunctionCtx()
         self.materializes = True
 
     def forward(self, args: tuple, kwargs: dict[str, Any], wanted: tuple[bool, ...]) -> Any:
         """What the user's forward returns."""
         world, context = self.world, self.context
-        context.needs_input_grad = wanted  # type: ignore[attr-defined]
+        context.needs_input_grad = wanted
         run = world.machine.call
         forward = world.attribute(self.cls, "forward")
         setup = world.attribute(self.cls, "setup_context")

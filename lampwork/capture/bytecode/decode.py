@@ -29,7 +29,7 @@ from types import CodeType
 from typing import Any
 
 # The machine must outlive a program that rebinds `builtins.len`: functions defined below use this copy.
-__builtins__ = dict(vars(builtins))  # type: ignore[assignment]
+globals()["__builtins__"] = dict(vars(builtins))
 
 VERSION = sys.version_info[:2]
 

@@ -103,7 +103,7 @@ class Output:
 # Streams --------------------------------------------------------------------------------------------------------------
 
 
-def _print(*values, sep=None, end=None, file=None, flush=False):  # type: ignore[no-untyped-def]
+def _print(*values: Any, sep: Any = None, end: Any = None, file: Any = None, flush: Any = False) -> None:
     """`print`, interpreted."""
     if file is None:
         file = sys.stdout

@@ -20,8 +20,10 @@ from types import (
 )
 from typing import Any
 
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, Enter, Part, is_a
+
+keep_builtins(globals())
 
 _type_getattribute = type.__getattribute__
 _MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT: from 3.12 on, such types in C may have no offset

@@ -9,8 +9,10 @@ from typing import Any
 
 from .attributes import NATIVE_KINDS
 from .classes import BuildClass
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, Enter, Part, is_a
+
+keep_builtins(globals())
 
 _METHOD_DESCRIPTOR = types.MethodDescriptorType
 _WRAPPER_DESCRIPTOR = types.WrapperDescriptorType

@@ -7,8 +7,10 @@ import types
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, is_a
+
+keep_builtins(globals())
 
 if TYPE_CHECKING:
     pass

@@ -12,10 +12,12 @@ from .exceptions import raise_unchanged, stop_iteration_error
 from .frames import Frame, bind_arguments
 from .generators import MachineGenerator
 from .handlers import Handlers
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .tracebacks import prepend, strip
 from .values import UNBOUND, Enter
 from .views import FrameView
+
+keep_builtins(globals())
 
 
 class Handled:

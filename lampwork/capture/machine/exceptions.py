@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, is_a
+
+keep_builtins(globals())
 
 
 def raise_value(world: Any, value: Any, cause: Any) -> None:

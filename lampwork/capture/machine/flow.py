@@ -9,9 +9,11 @@ from ..bytecode.decode import OP
 from .exceptions import WRAPPED_WHERE_CAUGHT, match_group, prepare_reraise_star, raise_value, stop_iteration_error
 from .frames import Frame
 from .generators import MachineGenerator
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .tracebacks import prepend
 from .values import NULL, UNBOUND, Enter, is_a
+
+keep_builtins(globals())
 
 _FOR_ITER, _SEND = OP["FOR_ITER"], OP["SEND"]
 

@@ -6,8 +6,10 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from ..bytecode.decode import Code, decode
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND
+
+keep_builtins(globals())
 
 
 class Frame:

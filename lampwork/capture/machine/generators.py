@@ -16,9 +16,11 @@ from ..bytecode.decode import OP, VERSION
 from .errors import Interruption
 from .exceptions import chain_context
 from .frames import Frame
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .tracebacks import real_frame
 from .values import UNBOUND, Enter, is_a
+
+keep_builtins(globals())
 
 if TYPE_CHECKING:
     pass

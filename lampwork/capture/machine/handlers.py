@@ -16,8 +16,10 @@ from .errors import Unsupported
 from .flow import Flow
 from .frames import Frame
 from .intrinsics import intrinsic_1, intrinsic_2
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import NULL, UNBOUND, Enter
+
+keep_builtins(globals())
 
 _BRANCHES = (OP["POP_JUMP_IF_TRUE"], OP["POP_JUMP_IF_FALSE"])
 

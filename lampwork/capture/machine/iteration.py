@@ -10,8 +10,10 @@ from .attributes import NATIVE_KINDS
 from .calls import function_text
 from .generators import MachineGenerator
 from .operators import BUILTIN
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, Part, is_a
+
+keep_builtins(globals())
 
 
 class InterpretedIterator:

@@ -12,8 +12,10 @@ from .iteration import ReversedIterator, is_own_iterator
 from .natives import CLASS_INTRINSICS, INTRINSICS, answers, callback
 from .operators import BUILTIN
 from .polyfills import POLYFILLS, corrected_sum
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, Enter, is_a
+
+keep_builtins(globals())
 
 
 @answers(iter)

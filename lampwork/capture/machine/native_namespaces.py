@@ -12,8 +12,10 @@ from typing import Any
 
 from .errors import Unsupported
 from .natives import INTRINSICS, answers, in_user_globals
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, is_a
+
+keep_builtins(globals())
 
 
 @answers(locals)

@@ -7,7 +7,9 @@ from typing import Any
 
 from .natives import INTRINSICS, answers
 from .operators import COMPARISON_METHODS, IN_PLACE
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
+
+keep_builtins(globals())
 
 
 def _through(native: Any, operation: str, count: int) -> None:
@@ -29,7 +31,7 @@ for _native in (operator.neg, operator.pos, operator.invert):
 
 @answers(operator.abs)
 def _abs(world: Any, *args: Any) -> Any:
-    return world.intrinsics[abs](world, *args) if len(args) == 1 else operator.abs(*args)  # type: ignore[call-arg]
+    return world.intrinsics[abs](world, *args) if len(args) == 1 else operator.abs(*args)
 
 
 @answers(operator.is_)

@@ -24,8 +24,10 @@ from .attributes import NATIVE_KINDS, find_in_class
 from .generators import MachineGenerator
 from .iteration import is_own_iterator
 from .operators import BUILTIN
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, is_a
+
+keep_builtins(globals())
 
 _BUILTIN = types.BuiltinFunctionType
 

@@ -12,8 +12,10 @@ from types import FunctionType
 from typing import Any
 
 from .attributes import NATIVE_KINDS, find_in_class
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, Part, is_a
+
+keep_builtins(globals())
 
 # Exact types whose special methods are all in C and which hold no Python-level behaviour of their own.
 BUILTIN = frozenset(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..bytecode.decode import VERSION
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND, Part, is_a
+
+keep_builtins(globals())
 
 # Classes whose single positional sub-pattern is the subject itself (Py_TPFLAGS_... _MATCH_SELF).
 _MATCH_SELF = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)

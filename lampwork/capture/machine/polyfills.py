@@ -17,21 +17,21 @@ _NUMBERS = (int, bool, float, complex)
 _CORRECTED: Any = (float,) if VERSION < (3, 14) else (float, complex)
 
 
-def any(iterable, /):  # type: ignore[no-untyped-def]
+def any(iterable: Any, /) -> Any:
     for value in iterable:
         if value:
             return True
     return False
 
 
-def all(iterable, /):  # type: ignore[no-untyped-def]
+def all(iterable: Any, /) -> Any:
     for value in iterable:
         if not value:
             return False
     return True
 
 
-def sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
+def sum(iterable: Any, /, start: Any = 0) -> Any:
     if isinstance(start, (str, bytes, bytearray)):
         return builtins.sum((), start)  # which refuses it
     total = start
@@ -40,7 +40,7 @@ def sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
     return total
 
 
-def corrected_sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
+def corrected_sum(iterable: Any, /, start: Any = 0) -> Any:
     """`sum` from 3.12 on, which corrects what the rounding of floats loses. Of real numbers: stand-ins have none."""
     if isinstance(start, (str, bytes, bytearray)):
         return builtins.sum((), start)
@@ -62,31 +62,31 @@ def corrected_sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
     return total if numbers is None else builtins.sum(numbers, total)
 
 
-def list(iterable, /):  # type: ignore[no-untyped-def]
+def list(iterable: Any, /) -> Any:
     return [value for value in iterable]
 
 
-def tuple(iterable, /):  # type: ignore[no-untyped-def]
+def tuple(iterable: Any, /) -> Any:
     return builtins.tuple([value for value in iterable])
 
 
-def set(iterable, /):  # type: ignore[no-untyped-def]
+def set(iterable: Any, /) -> Any:
     return {value for value in iterable}
 
 
-def frozenset(iterable, /):  # type: ignore[no-untyped-def]
+def frozenset(iterable: Any, /) -> Any:
     return builtins.frozenset({value for value in iterable})
 
 
-def sorted(iterable, /, **options):  # type: ignore[no-untyped-def]
+def sorted(iterable: Any, /, **options: Any) -> Any:
     return builtins.sorted([value for value in iterable], **options)
 
 
-def join(separator, iterable, /):  # type: ignore[no-untyped-def]
+def join(separator: Any, iterable: Any, /) -> Any:
     return separator.join([value for value in iterable])
 
 
-def extend(target, iterable, /):  # type: ignore[no-untyped-def]
+def extend(target: Any, iterable: Any, /) -> Any:
     for value in iterable:
         target.append(value)
 

@@ -14,7 +14,9 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 
 from ..bytecode.decode import INTERNAL, VERSION
 from .frames import Frame
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
+
+keep_builtins(globals())
 
 # For work on the machine itself: keep its own frames in tracebacks.
 KEEP_INTERNAL = os.environ.get("LAMPWORK_INTERNAL_TRACEBACKS") == "1"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..bytecode.decode import VERSION
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND
+
+keep_builtins(globals())
 
 if TYPE_CHECKING:
     from .core import Machine

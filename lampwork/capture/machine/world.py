@@ -49,8 +49,10 @@ from .iteration import Iteration
 from .natives import CLASS_INTRINSICS, NATIVE_FUNCTIONS, Natives
 from .operators import Operators
 from .patterns import Patterns
-from .private import __builtins__  # type: ignore  # noqa: F401
+from .private import keep_builtins
 from .values import UNBOUND
+
+keep_builtins(globals())
 
 #: The answers that plain Python semantics need.
 PYTHON = Natives({})

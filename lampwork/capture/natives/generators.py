@@ -74,11 +74,11 @@ def _factory(world: Any, generator: Any, function: Any, args: tuple, options: di
     """A tensor that is made of what is drawn."""
     before: tuple = ()
     if function is torch.randint and len(args) > 1:
-        *before, args = args  # type: ignore[assignment]
+        before, args = args[:-1], args[-1]
     elif function is torch.normal:
         if len(args) != 3:
             raise _refused("normal")
-        *before, args = args  # type: ignore[assignment]
+        before, args = args[:-1], args[-1]
     elif len(args) == 1 and type(args[0]) in (tuple, list, torch.Size):
         args = args[0]
     if type(args) is list:

@@ -19,7 +19,7 @@ import random
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -131,17 +131,17 @@ def _of_python(method: Any, answer: Callable) -> Callable:
     return answered
 
 
-def _plain(world: Any, values: Any) -> tuple | None:
+def _plain(world: Any, values: Any) -> Sequence[Any] | None:
     """The numbers, or texts, in a sequence that are of one class, as a constant; None for anything else."""
     if type(values) is str and values:
-        return values  # type: ignore[return-value]
+        return values
     if type(values) not in (list, tuple, range):
         return None
     world.touch(values)
     kinds = {int} if type(values) is range and len(values) else {type(each) for each in values}
     if len(kinds) != 1 or not kinds <= {int, float, str} or len(values) > 1 << 16:
         return None
-    return values if type(values) is range else tuple(values)  # type: ignore[return-value]
+    return values if type(values) is range else tuple(values)
 
 
 def _item_of(world: Any, whole: Any, index: Any, kind: type) -> Any:

@@ -21,7 +21,7 @@ from lampwork.ir.source import Source
 if TYPE_CHECKING:
     from lampwork.capture.outside.load import Loader
 
-_FIELD = type(collections.namedtuple("_Fields", "field").field)  # type: ignore[attr-defined]
+_FIELD = type(vars(collections.namedtuple("_Fields", "field"))["field"])
 #: The dict of a class, and its order of look-ups, past what its metaclass has of these names.
 namespace_of = type.__dict__["__dict__"].__get__
 order_of = type.__dict__["__mro__"].__get__

@@ -27,6 +27,7 @@ from lampwork.capture.outside.overlay import (
     IdentityNumber,
     KeysOverlay,
     ListOverlay,
+    Missing,
     Origin,
     Pending,
     SetOverlay,
@@ -104,8 +105,8 @@ class ContainerOverlays:
         A class without an importable name is reached through an instance of it (`of`).
         """
         known = self._class_sources.get(id(cls), MISSING)
-        if known is not MISSING and (known is not None or of is None):
-            return known  # type: ignore[return-value]
+        if not isinstance(known, Missing) and (known is not None or of is None):
+            return known
         reference = self.guards.reference(cls)
         source: Source | None
         if reference.module.startswith("lampwork.capture."):  # stands for a class of the interpreter; never changes
@@ -423,7 +424,8 @@ class ContainerOverlays:
             elif type(overlay) is KeysOverlay:
                 self.keys_settle(overlay)
             else:
-                self.set_settle(overlay)  # type: ignore[arg-type]
+                assert isinstance(overlay, SetOverlay)
+                self.set_settle(overlay)
         return value
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -76,14 +76,17 @@ class AttentionCalls:
 
     def _with_fewer_heads(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         named = {**dict(zip(_NAMES, args)), **kwargs}
+        query: Any
+        key: Any
+        value: Any
         query, key, value = (named.get(name) for name in _NAMES[:3])
         if named.get("attn_mask") is not None or named.get("enable_gqa") or not all(
             type(each) is Fake and each.dim() == 4 for each in (query, key, value)
         ):  # fmt: skip
             return args, kwargs
-        if not query.is_cpu and query.dtype.itemsize != 2:  # type: ignore[union-attr]
+        if not query.is_cpu and query.dtype.itemsize != 2:
             return args, kwargs  # the kernel for wider types wants as many heads of each
-        keys, values = self._repeated(key), self._repeated(value)  # type: ignore[arg-type]
+        keys, values = self._repeated(key), self._repeated(value)
         if keys is None or values is None or keys.size(1) != values.size(1) or keys.size(-1) != values.size(-1):
             return args, kwargs
         if keys.stride(-1) != 1 or values.stride(-1) != 1:

@@ -89,7 +89,7 @@ class Template:
                     recorder.write_hook(op.base, value, (), {})
                 recorder.note_written(value)
             else:
-                value = _torch.tensor_without_memory(Fake, *made)  # type: ignore[assignment]
+                value = _torch.tensor_without_memory(Fake, *made)
                 values.append(value)
             recorder._record(op, args, kwargs, value)
             if made is not None:

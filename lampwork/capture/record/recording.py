@@ -195,7 +195,7 @@ class Recording:
         gone = {id(each) for each in fakes}
         self.inputs = [each for each in self.inputs if id(each) not in gone]
         for fake in fakes:
-            self.graph.erase_node(fake.lampwork_placeholder)  # type: ignore[attr-defined]
+            self.graph.erase_node(fake.lampwork_placeholder)
 
     def integer(self, symbol: torch.SymInt) -> None:
         """Makes a symbolic integer the next input of the graph; nodes name it as what it is, an argument."""
@@ -314,7 +314,7 @@ class Recording:
             for index, each in enumerate(result):
                 if type(each) is Fake and each.node is None:
                     # Made when first used: most results of multi-result operators never are.
-                    each.node = (node, index)  # type: ignore[assignment]
+                    each.node = (node, index)
 
     def node_of(self, fake: Fake) -> torch.fx.Node:
         """The node that names `fake`. Raises `Unsupported` for a fake of another recording."""

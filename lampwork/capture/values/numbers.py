@@ -232,7 +232,7 @@ class BackedNumbers:
             with self.recorder._paused():
                 exact = make_fake(TensorSpec((len(vector.scalars),), (1,), torch.float64, device))
             exact.node = vector.fake.node
-            exact.node.meta["val"] = exact  # type: ignore[union-attr]
+            exact.node.meta["val"] = exact
             self.tensors.fakes[position] = exact
 
     # Counters beside a program for a GPU ---------------------------------------------------------------
@@ -260,7 +260,7 @@ class BackedNumbers:
             known = self._known(key)
             if known is None:
                 continue
-            for user in list(node.users):  # type: ignore[union-attr]
+            for user in list(node.users):
                 user.graph.erase_node(user)
             forgotten.append(fake)
             del self.tensors.inputs[position], self.tensors.fakes[position]

@@ -238,7 +238,8 @@ def tensor_of(number: Scalar, beside: Fake | None = None) -> Fake:
 def _tensor_of(number: NumberExpr) -> Fake:
     by = given(number)
     if type(by) is torch.SymInt:
-        return torch.scalar_tensor(by, dtype=torch.int64)  # type: ignore[return-value]
+        made: Any = torch.scalar_tensor(by, dtype=torch.int64)
+        return made
     if type(by) is HostResult:
         return by.tensor(KINDS[number.kind or "float"])
     if type(by) is not Fake:

@@ -149,7 +149,7 @@ class Differentiated:
                 made[index] = outputs[source]
                 continue
             if kind == "view":
-                made[index] = self.separated(index, views[source])  # type: ignore[arg-type]
+                made[index] = self.separated(index, views[source])
                 continue
             plain = made[index]
             base = values[source] if kind.endswith("input") else outputs[source]

@@ -29,7 +29,7 @@ class ResultViews:
             for call in views.calls
         )
 
-    def make(self, outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[object]:
+    def make(self, outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[Any]:
         """What each call returns. `values`: those of the region's graph inputs."""
         found: list[Any] = [*outputs, *[values[index] for index in self.inputs]]
         first = len(found)
