@@ -61,7 +61,7 @@ BINARY = {
 #: Fewest units in the last place that functions may be off by, and absolute errors of those whose value falls off, or
 #: is the difference of what is rounded.
 ULPS = 4
-ABSOLUTE = {"gelu": 1e-7, "gelu tanh": 1e-6, "mish": 1e-40, "logaddexp": 1e-7, "logaddexp2": 2e-7}
+ABSOLUTE = {"tanhshrink": 2e-16, "gelu": 1e-7, "gelu tanh": 1e-6, "mish": 1e-40, "logaddexp": 1e-7, "logaddexp2": 2e-7}
 #: Powers with an exponent that is no integer: eager's vectors are off by `|exponent * log(base)|` units.
 RELATIVE = {"x ** 1.7": 4e-6}
 #: Where eager flushes what is below the least normal number in bfloat16.

@@ -58,7 +58,7 @@ def _one_hot(x):
 def _outcome(function, x):
     try:
         return function(x)
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, AttributeError) as error:  # PyTorch 2.11 has no `const_data_ptr`
         return type(error), str(error)
 
 

@@ -89,8 +89,12 @@ def strides(function, inputs, spread):
 def test_strides(name, spread):
     program, *inputs = PROGRAMS[name]
     compiled = lampwork.compile(program, options={"cache": False})
+    try:
+        expected = strides(program, inputs, spread)
+    except RuntimeError as error:  # of `aminmax`, before PyTorch 2.12
+        pytest.skip(str(error))
     for _ in range(2):
-        assert strides(compiled, inputs, spread) == strides(program, inputs, spread)
+        assert strides(compiled, inputs, spread) == expected
     assert not lampwork.stats(compiled)["fallbacks"]
 
 

@@ -259,13 +259,16 @@ class _Differentiation:
     # Gradients ------------------------------------------------------------------------------------
 
     def candidates(self) -> list[tuple[int, Any]]:
-        """Inputs that required grad when the call began, each with where its gradient arrives."""
+        """Inputs that required grad when the call began, each with where its gradient arrives. Left out are histories
+        that no result leads to, of an input that was detached in place: PyTorch 2.11's engine crashes when asked."""
         found: list[tuple[int, Any]] = []
+        nodes = set(reached_nodes(self.target_fakes))
         for index, fake in enumerate(self.inputs):
             if not isinstance(fake, Fake):
                 continue
             if fake.lampwork_edge is not None:
-                found.append((index, torch.autograd.graph.GradientEdge(fake.lampwork_edge, 0)))
+                if fake.lampwork_edge in nodes:
+                    found.append((index, torch.autograd.graph.GradientEdge(fake.lampwork_edge, 0)))
             elif fake.requires_grad and fake.is_leaf:
                 found.append((index, fake))
         return found

@@ -51,8 +51,9 @@ class Classes:
                 return self.world.call(getter, (obj,), {})
         elif obj is not UNBOUND and (kind is types.GetSetDescriptorType or kind is types.MemberDescriptorType):
             return self.world.families.plain.native_attribute(attribute, obj)
-        elif id(obj) in self.world.loader.opaque and not kind.__flags__ & HEAP_TYPE and is_data_descriptor(attribute):
-            self.world.families.opaque.refuse(obj)  # it reads memory of the object's, as a field of a structure does
+        elif id(obj) in self.world.loader.opaque and is_data_descriptor(attribute):
+            if type(getattr(kind, "__get__", None)) is types.WrapperDescriptorType:
+                self.world.families.opaque.refuse(obj)  # C code reads memory of the object's: a field of a structure
         return World.descriptor_get(self.world, attribute, obj, cls)
 
     def delete_through(self, obj: Any, name: str) -> bool:
