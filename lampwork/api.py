@@ -117,6 +117,8 @@ def compile(
         from lampwork.runtime.foreign import find_backend
 
         backend = find_backend(backend)
+    if settings.options.passes and backend != "lampwork":
+        raise OptionError("option 'passes' is of Lampwork's own stages: leave backend=... out")
     if settings.options.exact and backend != "lampwork":
         raise OptionError(
             "option 'numerics' is 'eager', which back ends of other compilers do not promise: leave one out"
@@ -313,6 +315,7 @@ def load(
     key: Key = None,
     strict: bool = False,
     weights: Mapping[str, torch.Tensor] | PathLike | None = None,
+    passes: Mapping[str, Sequence[Callable[..., Any]]] | None = None,
 ) -> Any:
     """What `lampwork.save` wrote for `model`, compiled; without `model`, the `Package` that `lampwork.package` wrote.
 
@@ -322,6 +325,8 @@ def load(
               can write the file can run code here (docs/shipping.md says which)
     strict    calls that the file has nothing for raise `NotServedError`; False: they are compiled, with a warning
     weights   of a package that was made without them: a `state_dict`, or the path of a safetensors file
+    passes    those that the file was made with (see docs/passes.md): it has their digests, not their code. Needed where
+              calls are compiled that the file has nothing for
 
     Raises `ArtifactError` where the file was made for other versions, processors, devices, code or weights, is no such
     file, or was changed. The text names the fact.
@@ -333,7 +338,8 @@ def load(
     from lampwork.shipping.load import load_file
 
     compile = functools.partial(_compile_with, backend="lampwork", disable=False)
-    return load_file(os.fspath(path), model, _key(key), strict, weights, compile)
+    known = make_settings(options={"passes": passes}).options.passes if passes is not None else None
+    return load_file(os.fspath(path), model, _key(key), strict, weights, compile, known)
 
 
 def _compile_with(function: Callable[..., Any], settings: Settings, **others: Any) -> Any:
