@@ -14,9 +14,12 @@ from lampwork import collector as collector  # which notes what is frozen before
 
 if TYPE_CHECKING:
     from lampwork.api import (
+        GraphPass,
+        Pattern,
         assess,
         assume_constant,
         compile,
+        digest,
         disable,
         explain,
         load,
@@ -45,30 +48,24 @@ if TYPE_CHECKING:
         PassError,
         RecompileError,
     )
-    from lampwork.passes.pattern import Pattern
-    from lampwork.passes.user import GraphPass, digest
 
 __version__ = "0.1.0"
 
 _API = (
-    "assess", "assume_constant", "compile", "disable", "explain", "load", "mark_dynamic", "mark_static", "package",
-    "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
+    "GraphPass", "Pattern", "assess", "assume_constant", "compile", "digest", "disable", "explain", "load",
+    "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify", "warmup",
+    "watch",
 )  # fmt: skip
 _ERRORS = (
     "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
     "NotServedError", "OptionError", "PassError", "RecompileError",
 )  # fmt: skip
 
-#: Where names that are of neither are.
-_OTHERS = {
-    "GraphPass": "lampwork.passes.user", "Pattern": "lampwork.passes.pattern", "digest": "lampwork.passes.user",
-}  # fmt: skip
-
 __all__ = [
     "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "GraphPass", "LampworkError",
     "LampworkWarning", "NotServedError", "OptionError", "PassError", "Pattern", "RecompileError", "__version__",
-    "assess", "assume_constant", "compile", "digest", "disable", "explain", "load", "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats",
-    "verify", "warmup", "watch",
+    "assess", "assume_constant", "compile", "digest", "disable", "explain", "load", "mark_dynamic", "mark_static",
+    "package", "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
 ]  # fmt: skip
 
 
@@ -80,10 +77,6 @@ if not TYPE_CHECKING:  # to a checker a name that is not there is an error
                 import lampwork.api as home
         elif name in _ERRORS:
             import lampwork.errors as home
-        elif name in _OTHERS:
-            import importlib
-
-            home = importlib.import_module(_OTHERS[name])
         else:
             raise AttributeError(f"module 'lampwork' has no attribute {name!r}")
         value = getattr(home, name)

@@ -99,8 +99,8 @@ class NotServedError(ArtifactError):
 
 
 class PassError(LampworkError):
-    """A pass of the user's (docs/passes.md) raised, or left what the verifier refuses. Names the pass, its stage and what
-    to do. `__cause__` is what it raised, if it did."""
+    """A pass of the user's raised, or left what the verifier refuses (docs/passes.md). Names the pass, its stage and
+    what to do. `__cause__` is what it raised, if it did."""
 
 
 class RecompileError(LampworkError):

@@ -11,10 +11,8 @@ from lampwork import _torch
 from lampwork.passes.trace import Traced
 
 
-def copy_into(
-    graph: torch.fx.Graph, before: Node, made: Traced, arguments: Sequence[object], like: Node
-) -> list[Node]:
-    """The results of `made`, copied into `graph` before a node, on the nodes among `arguments`. Copies take the place of
+def copy_into(graph: torch.fx.Graph, before: Node, made: Traced, arguments: Sequence[object], like: Node) -> list[Node]:
+    """The results of `made`, copied into `graph` before a node, on the nodes among `arguments`. Copies are in place of
     `like`: its line of the program, and its half of a joint graph."""
     copies: dict[Node, Node] = {}
     for placeholder, argument in zip(made.inputs, arguments, strict=True):

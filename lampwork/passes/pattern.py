@@ -124,8 +124,13 @@ class Pattern:
         """Whether nothing but the results is read from outside, and nothing reads these too early."""
         inside = {match[node] for node in match["inside"]}
         results = [match[node] for node in match["results"]]
+        arguments = [match[place] for place in range(len(self.example_inputs))]
         if any(each not in inside for each in results) or len(set(results)) < len(results):
             return False
+        if any(isinstance(each, Node) and each in inside for each in arguments):
+            return False  # one result is needed for another
+        if any(user.target is torch.ops.aten.as_strided.default for each in results for user in each.users):
+            return False  # which counts from where memory begins
         for node in inside:
             if node not in results and node.op != "get_attr" and any(user not in inside for user in node.users):
                 return False
@@ -191,7 +196,9 @@ def _erased(graph: torch.fx.Graph, nodes: Sequence[Node]) -> set[Node]:
 # Finding --------------------------------------------------------------------------------------------------------------
 
 
-def _matches(looked_for: Any, anchor: Node, numbers: dict[int, Any], arguments: Sequence[Any] | None) -> Iterator[_Bound]:
+def _matches(
+    looked_for: Any, anchor: Node, numbers: dict[int, Any], arguments: Sequence[Any] | None
+) -> Iterator[_Bound]:
     """Ways to read `anchor` as the last result of what is looked for. `numbers`: arguments that stand for any number;
     with them numbers in the program may be any. `arguments`: those that it has, which makes everything exact."""
     results = looked_for.results
@@ -209,7 +216,9 @@ def _matches(looked_for: Any, anchor: Node, numbers: dict[int, Any], arguments: 
 def _with_result(finder: _Finder, result: Node, anchor: Node, found: Iterator[_Bound]) -> Iterator[_Bound]:
     """`found`, with another result of the pattern found before the anchor or behind it."""
     for bound in found:
-        candidates = [bound[result]] if result in bound else [each for each in anchor.graph.nodes if each.op == "call_function"]
+        candidates = (
+            [bound[result]] if result in bound else [each for each in anchor.graph.nodes if each.op == "call_function"]
+        )
         for each in candidates:
             yield from finder.node(result, each, bound)
 

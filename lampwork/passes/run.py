@@ -43,7 +43,7 @@ Pass = Callable[[FunctionalGraph], FunctionalGraph]
 
 
 def over_graphs(passes: Passes, stage: str) -> tuple[Pass, ...]:
-    """The user's passes of a stage, as passes of the pipeline. Each raises `PassError` for whatever goes wrong in it."""
+    """The user's passes of a stage, as passes of the pipeline. Each raises `PassError` for all that goes wrong in it."""
     return tuple(partial(_run, Refusal(each, stage), each) for each in getattr(passes, stage))
 
 
@@ -114,7 +114,8 @@ class _Verifier:
             self.graph.lint()
         except Exception as error:
             self.refused(
-                f"left a graph that is none: {error}", "Add nodes before those that read them, and erase last what is read."
+                f"left a graph that is none: {str(error).partition(chr(10))[0]}",
+                "Add nodes before those that read them, and erase last what is read.",
             )
         self.placeholders()
         for node in list(self.graph.nodes):
@@ -180,7 +181,7 @@ class _Verifier:
         if kind not in ("functional", "view", "composite", "data-dependent"):
             self.refused(
                 f"added a call of {target}, which writes to its arguments",
-                "Call an operator that returns what it makes, or use lampwork.Pattern: it may write to what it has made.",
+                "Call an operator that returns what it makes; the replacement of a lampwork.Pattern may write to what it made.",
             )
         return kind
 
@@ -210,10 +211,12 @@ class _Verifier:
         node.meta["val"] = known
 
     def write_out(self, node: Node) -> None:
-        """In place of an operator that PyTorch has in terms of others, these: it may return a view or what it is given."""
+        """In place of an operator that PyTorch has in terms of others, these: it may return a view of its argument."""
         leaves = node.all_input_nodes
         try:
-            made = traced(lambda *tensors: _called(node, dict(zip(leaves, tensors))), [value_of(each) for each in leaves])
+            made = traced(
+                lambda *tensors: _called(node, dict(zip(leaves, tensors))), [value_of(each) for each in leaves]
+            )
         except Exception as error:
             self.refused(f"added {node.format_node()}, which does not work: {error}", "Mend the arguments.")
         first = node.prev
@@ -243,7 +246,9 @@ class _Verifier:
         results = output.args[0] if output.op == "output" and output.args else None
         before = self.before.results
         if not isinstance(results, (tuple, list)) or len(results) != len(before):
-            self.refused(f"left other results than the {len(before)} that there were", "Leave the output node as it is.")
+            self.refused(
+                f"left other results than the {len(before)} that there were", "Leave the output node as it is."
+            )
         for place, (node, old) in enumerate(zip(results, before)):
             new = node.meta["val"] if isinstance(node, Node) else node
             if not isinstance(old, Fake):
@@ -306,7 +311,7 @@ def run_over_program(passes: Sequence[UserPass], program: Program, facts: tuple[
             continue
         if not isinstance(returned, Program):
             refusal.refused(
-                f"returned {returned!r:.200}", "It returns nothing, or a lampwork.ir.program.Program: dataclasses.replace."
+                f"returned {returned!r:.200}", "It returns nothing, or another lampwork.ir.program.Program."
             )
         for name in _KEPT:
             if getattr(returned, name) != getattr(program, name):

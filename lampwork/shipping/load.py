@@ -264,7 +264,7 @@ class _Absent:
     def __call__(self, graph: object) -> NoReturn:
         raise PassError(
             f"a call needs compiling, for which {self.file} has no program, and the pass {self.name} (stage "
-            f"{self.stage!r}) that the file was made with is not here. Write lampwork.load(..., passes={{...}}) with it."
+            f"{self.stage!r}) that it was made with is not here. Write lampwork.load(..., passes={{...}}) with it."
         )
 
 

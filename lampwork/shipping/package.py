@@ -1,6 +1,6 @@
 """`lampwork.package`: entries without their program, with its weights, in one file that runs by itself.
 
-manifest   name, mode, passes of the user's, other settings of nothing; "weights": a row each; "entries": what each serves
+manifest   name, mode, passes; other settings are of no use; "weights": a row each; "entries": what each serves
 sections   "weights" (safetensors), and one for each entry, in the format of `runtime/cache/codec.py`
 """
 

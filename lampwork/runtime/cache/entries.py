@@ -88,7 +88,8 @@ def key_of_facts(facts: Mapping[str, str]) -> str:
 
 def facts_of(function: Callable, settings: Settings) -> dict[str, str] | None:
     """What the cache key of a compiled callable is made of, by name; None for one that no other process could
-    recognise, and where a pass of the user's has no digest. Where a key is not found, the fact that differs from a stored one is told (`misses.py`)."""
+    recognise, and where a pass of the user's has no digest. Where a key is not found, the fact that differs from a
+    stored one is told (`misses.py`)."""
     named = named_code(function)
     if named is None or settings.options.passes.without_digest:
         return None
