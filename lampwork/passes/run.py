@@ -43,7 +43,7 @@ Pass = Callable[[FunctionalGraph], FunctionalGraph]
 
 
 def over_graphs(passes: Passes, stage: str) -> tuple[Pass, ...]:
-    """The user's passes of a stage, as passes of the pipeline. Each raises `PassError` for all that goes wrong in it."""
+    """The user's passes of a stage, as passes of the pipeline. Each raises `PassError` for what goes wrong in it."""
     return tuple(partial(_run, Refusal(each, stage), each) for each in getattr(passes, stage))
 
 
@@ -181,7 +181,7 @@ class _Verifier:
         if kind not in ("functional", "view", "composite", "data-dependent"):
             self.refused(
                 f"added a call of {target}, which writes to its arguments",
-                "Call an operator that returns what it makes; the replacement of a lampwork.Pattern may write to what it made.",
+                "Call an operator that returns what it makes; in a lampwork.Pattern it may write to what that made.",
             )
         return kind
 
@@ -288,8 +288,8 @@ def _fill(node: Node) -> None:
 
 
 def _overload_of(target: object) -> str:
-    if isinstance(target, torch._ops.OpOverloadPacket):
-        return f"torch.ops.{str(target)}.{target.overloads()[0]}"
+    if hasattr(target, "overloads"):
+        return f"torch.ops.{target}.{target.overloads()[0]}"
     return f"torch.ops.aten.{getattr(target, '__name__', 'relu')}.default"
 
 
