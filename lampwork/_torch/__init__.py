@@ -29,8 +29,12 @@ from lampwork._torch.library import (
     operators_of_libraries,
     out_arguments,
     overload,
+    own_results,
     random_state_operator,
+    returns_list,
     schema_text,
+    sizes_asked_of,
+    written_by_result,
 )
 from lampwork._torch.modes import (
     ENTER_DUAL_LEVEL,
@@ -194,6 +198,7 @@ if TYPE_CHECKING:
         is_compiling,
         is_nested_region,
         is_scripting,
+        launches_triton,
         list_lerps,
         look_up_operator,
         plain_implementation,

@@ -85,6 +85,24 @@ def is_nested_region(function: Callable) -> bool:
     )
 
 
+#: Functions by which kernels of Triton are launched, by module: `kernel[grid](...)`, and what that calls.
+_TRITON_LAUNCHES = {
+    "triton.runtime.jit": ("KernelInterface.__getitem__.<locals>.<lambda>", "JITFunction.run"),
+    "triton.runtime.autotuner": ("Autotuner.run", "Heuristics.run"),
+    "triton.runtime.interpreter": ("InterpretedFunction.run", "GridExecutor.__call__"),
+    "torch._higher_order_ops.triton_kernel_wrap": (
+        "TraceableTritonKernelWrapper.run", "TraceableTritonKernelWrapper.__call__",
+        "TraceableTritonKernelWrapper.__getitem__",
+    ),
+    "torch.library": ("wrap_triton",),  # as it says of itself
+}  # fmt: skip
+
+
+def launches_triton(function: Callable) -> bool:
+    """Whether a call of `function` launches a kernel of Triton, or wraps one to be launched."""
+    return function.__qualname__ in _TRITON_LAUNCHES.get(function.__module__ or "", ())
+
+
 #: What gives a tensor's text.
 tensor_text = private("_tensor_str._str")
 
