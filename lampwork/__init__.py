@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lampwork.api import (
         GraphPass,
         Pattern,
+        allow_in_graph,
         assess,
         assume_constant,
         compile,
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _API = (
-    "GraphPass", "Pattern", "assess", "assume_constant", "compile", "digest", "disable", "explain", "load",
-    "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify", "warmup",
-    "watch",
+    "GraphPass", "Pattern", "allow_in_graph", "assess", "assume_constant", "compile", "digest", "disable", "explain",
+    "load", "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify",
+    "warmup", "watch",
 )  # fmt: skip
 _ERRORS = (
     "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
@@ -64,8 +65,8 @@ _ERRORS = (
 __all__ = [
     "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "GraphPass", "LampworkError",
     "LampworkWarning", "NotServedError", "OptionError", "PassError", "Pattern", "RecompileError", "__version__",
-    "assess", "assume_constant", "compile", "digest", "disable", "explain", "load", "mark_dynamic", "mark_static",
-    "package", "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
+    "allow_in_graph", "assess", "assume_constant", "compile", "digest", "disable", "explain", "load", "mark_dynamic",
+    "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
 ]  # fmt: skip
 
 

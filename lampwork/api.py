@@ -6,11 +6,12 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 
-from lampwork._torch import is_called_natively
+from lampwork._torch import ALLOWED_IN_GRAPH, is_called_natively
 from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
 from lampwork.passes.pattern import Pattern as Pattern
@@ -182,6 +183,25 @@ def disable(function: Callable[P, R]) -> Callable[P, R]:
 
     uncompiled.__dict__["_torchdynamo_disable"] = True
     return uncompiled
+
+
+@is_called_natively
+def allow_in_graph(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, not interpreted where compiled code calls it: it runs once while that is compiled, on tensors without
+    memory, and the operators that it calls are part of the graph. What else it does happens then and in no later call,
+    and what it reads beside its arguments is not guarded, in stored entries too: that is what the mark declares. It
+    takes and returns tensors and plain data, and asks for the contents of no tensor.
+
+    Seldom needed: functions are interpreted as they are. `torch.compiler.allow_in_graph` is followed, too, and loads
+    Dynamo. Raises TypeError for anything but a function written in Python: what is written in C becomes an operator by
+    `torch.library.custom_op`.
+    """
+    if not isinstance(function, FunctionType):
+        what = f"{type(function).__name__} {str(function):.60}"
+        remedy = "make an operator of it by torch.library.custom_op"
+        raise TypeError(f"lampwork.allow_in_graph takes a function written in Python, not {what}: {remedy}")
+    function.__dict__[ALLOWED_IN_GRAPH] = True
+    return function
 
 
 @is_called_natively

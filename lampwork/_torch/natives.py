@@ -41,7 +41,16 @@ OPERATOR_SPACES = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._op
 HigherOrderOperator = torch._ops.HigherOrderOperator
 
 #: Functions that load and call another compiler: nothing in them is worth interpreting.
-CALL_PEER = frozenset({torch.compile})
+_CALL_PEER = frozenset({torch.compile})
+#: The same in the module of Dynamo, by name: they take locks, and change what is no program's to see.
+_CALL_DYNAMO = frozenset({"reset", "reset_code_caches", "optimize", "export", "explain"})
+
+
+def calls_peer(function: Callable) -> bool:
+    """Whether a call of `function` has the peer compile something, or forget what it has compiled."""
+    if function.__module__ in ("torch._dynamo", "torch._dynamo.eval_frame"):
+        return function.__qualname__ in _CALL_DYNAMO
+    return function in _CALL_PEER
 
 
 def has_native(name: str) -> bool:

@@ -210,7 +210,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (_torch.launches_triton, _LAUNCH),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),
-    (_torch.CALL_PEER.__contains__, _refusing("native-call", "{} is called", _OUTSIDE)),
+    (_torch.calls_peer, _refusing("native-call", "{} is called", _OUTSIDE)),
     (_torch.is_nested_region, _call_region),
     (_torch.is_collective, _refusing("native-call", "torch.distributed's {} is called", _OUTSIDE)),
     (_torch.without_disabling, _call_disabled_by_torch),
@@ -264,6 +264,17 @@ def _apply(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]
     return apply_function(world, function.__self__, *args, **kwargs)
 
 
+def _call_substitute(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A function in C of which nothing is known, and for which the user has one in Python that does the same: that is
+    found under its importable name, and guarded there."""
+    known = _torch.substitute_for(function)
+    assert known is not None
+    if not world.guards.reference(known).portable:
+        raise perform.unknown(function)
+    world.adopt_function(known)
+    return world.call(world.attribute(known, _torch.SUBSTITUTE), args, kwargs)
+
+
 NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (STATE_READERS.__contains__, perform.read_state),
     (STATE_WRITERS.__contains__, perform.set_state),
@@ -280,4 +291,5 @@ NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: type(function) is CACHED_FUNCTION, perform.call_cached_function),
     (lambda function: isinstance(function, Callback), perform.call_back),
     (perform.is_getter, perform.call_getter),
+    (_torch.substitute_for, _call_substitute),
 )
