@@ -189,6 +189,10 @@ def compile_region(
     of_the_user = _passes_of_the_user(settings)
     try:
         with _stage("prepare", seconds):
+            if settings.options.passes.program:
+                from lampwork.passes.program import before_differentiation
+
+                region = before_differentiation(region, settings.options.passes, settings.options.exact)
             if region.joint is not None:
                 halves = prepare_halves(region, settings, of_the_user)
             if halves is not None:
@@ -230,8 +234,18 @@ def compile_region(
         unaccessed=frozenset(range(len(region.inputs))) - accessed_inputs(program),
         locks=region.locks,
         host_calls=region.host_calls,
-        operators=declarations(region.graph, differentiated=region.joint is not None),
+        operators=_operators(region, functional, halves),
     )
+
+
+def _operators(region: Region, functional: FunctionalGraph, halves: Halves | None) -> dict[str, str]:
+    """What was asked of operators that other libraries brought: those of the program, and those that passes of the
+    user's have put in."""
+    found: dict[str, str] = {}
+    for graph in (functional.graph, halves.backward.graph if halves is not None and halves.backward else None):
+        if graph is not None:
+            found |= declarations(graph, differentiated=False)
+    return found | declarations(region.graph, differentiated=region.joint is not None)
 
 
 def _backward(

@@ -51,7 +51,10 @@ def direct_call(name: str) -> Callable:
 
 def returns_list(name: str) -> bool:
     """Whether the operator `name` returns a list of tensors, which may have one element."""
-    returns = overload(name)._schema.returns
+    try:
+        returns = overload(name)._schema.returns
+    except AttributeError:  # the host's own, which makes one tensor
+        return False
     return len(returns) == 1 and str(returns[0].type).startswith("List[")
 
 
@@ -67,7 +70,7 @@ def draws_random_numbers(name: str) -> bool:
 
 
 #: Namespaces of operators that come with releases which every stored entry is made for.
-_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_drawing", "lampwork_given_numbers"})
+_RELEASED = frozenset({"aten", "prim", "prims", "mkldnn", "lampwork", "lampwork_drawing", "lampwork_given_numbers"})
 
 
 def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:

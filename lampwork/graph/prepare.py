@@ -38,7 +38,7 @@ from lampwork.ir.replay import EagerBackward
 from lampwork.turns import give_way
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
-#: The user's passes of a stage, "joint", "forward" or "backward" (docs/passes.md).
+#: The user's passes of a stage, "program", "joint", "forward" or "backward" (docs/passes.md).
 UserPasses = Callable[[str], tuple[Pass, ...]]
 
 
@@ -109,7 +109,7 @@ def prepare(
     functional = with_exact_layouts(region, functional)
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
     functional = keep_checks(functional)
-    joint = of_the_user("joint")
+    joint = (*of_the_user("program"), *of_the_user("joint"))
     if has_backward(functional):
         functional = _run(_joint_passes(settings, functional.device, joint), functional)
         functional = rematerialise(functional, _choice(settings))

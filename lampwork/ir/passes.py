@@ -13,7 +13,7 @@ from typing import Any
 from lampwork.ir.record import record
 
 #: Where passes run, in this order (see docs/passes.md).
-STAGES = ("joint", "forward", "backward", "fused")
+STAGES = ("program", "joint", "forward", "backward", "fused")
 
 #: What a digest may be made of.
 _PLAIN = (str, bytes, int, type(None))
@@ -32,13 +32,14 @@ class UserPass:
 class Passes:
     """Those of one compiled function, in order. As text, it tells apart what is to have other entries."""
 
+    program: tuple[UserPass, ...] = ()
     joint: tuple[UserPass, ...] = ()
     forward: tuple[UserPass, ...] = ()
     backward: tuple[UserPass, ...] = ()
     fused: tuple[UserPass, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.joint or self.forward or self.backward or self.fused)
+        return bool(self.program or self.joint or self.forward or self.backward or self.fused)
 
     def __repr__(self) -> str:
         return " ".join(" ".join(row) for row in self.rows()) or "none"

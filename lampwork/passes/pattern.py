@@ -298,7 +298,7 @@ def _orders(wanted: Node, node: Node) -> Iterator[tuple[list[Any], list[Any]]]:
 def _arguments(node: Node) -> list[Any]:
     """All arguments of a call in the order of the schema, defaults among them."""
     given = list(node.args)
-    for argument in node.target._schema.arguments[len(given) :]:  # type: ignore[union-attr]
+    for argument in node.target._schema.arguments[len(given) :]:
         if argument.name in node.kwargs:
             given.append(node.kwargs[argument.name])
         else:

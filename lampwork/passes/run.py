@@ -264,7 +264,7 @@ def _called(node: Node, tensors: dict[Node, Any]) -> Any:
     """The call of `node` with `tensors` in place of nodes."""
     args = torch.fx.node.map_arg(node.args, tensors.__getitem__)
     kwargs = torch.fx.node.map_arg(node.kwargs, tensors.__getitem__)
-    return node.target(*_plain(args), **_plain(kwargs))  # type: ignore[operator]
+    return node.target(*_plain(args), **_plain(kwargs))
 
 
 def _plain(value: Any) -> Any:

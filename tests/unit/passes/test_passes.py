@@ -323,7 +323,7 @@ def test_programs_are_verified():
     ("value", "text"),
     [
         ([print], "must be a dict"),
-        ({"before": [print]}, "no stage 'before'; stages: joint, forward, backward, fused"),
+        ({"before": [print]}, "no stage 'before'; stages: program, joint, forward, backward, fused"),
         ({"forward": print}, r"write \[print\]"),
         ({"forward": [3]}, "which cannot be called"),
         ({"forward": [lampwork.GraphPass]}, "give an instance"),
