@@ -33,7 +33,7 @@ def keep(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs, output)
 
 
-length.register_autograd(backward, setup_ctx=keep)
+length.register_autograd(backward, setup_context=keep)
 
 # In the stage "program", what is put in is differentiated like what the program calls itself.
 by_kernel = lampwork.Pattern(

@@ -72,8 +72,8 @@ def before_differentiation(region: Region, passes: Passes, exact: bool) -> Regio
 
 def _refuse(names: str, why: str) -> Any:
     raise PassError(
-        f"passes of the stage {_STAGE!r} ({names}) cannot run before this program is differentiated: {why}. Give them in "
-        "the stage 'joint', where gradients are those of the program as it is written. See docs/passes.md."
+        f"passes of the stage {_STAGE!r} ({names}) cannot run before this program is differentiated: {why}. Give them "
+        "in the stage 'joint', where gradients are those of the program as it is written. See docs/passes.md."
     )
 
 
@@ -194,14 +194,14 @@ class _Recorded:
         assert old is not None
         if joint is None or joint.made != old.made or joint.outputs != old.outputs:
             raise PassError(
-                "passes of the stage 'program' leave results that are not differentiated as before: an operator of yours "
-                "needs a derivative, by torch.library.register_autograd. See docs/passes.md."
+                "passes of the stage 'program' leave results that are not differentiated as before: an operator of "
+                "yours needs a derivative, by torch.library.register_autograd. See docs/passes.md."
             )
         if joint.wanted != old.wanted:
             missing = sorted(set(old.wanted) ^ set(joint.wanted))
             raise PassError(
-                f"passes of the stage 'program' change which inputs have a gradient (numbers {missing} of the graph's): "
-                "let the derivatives of your operators give one for each argument. See docs/passes.md."
+                f"passes of the stage 'program' change which inputs have a gradient (numbers {missing} of the "
+                "graph's): let the derivatives of your operators give one for each argument. See docs/passes.md."
             )
 
 

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import lampwork
+from lampwork.runtime.cache.operators import declaration
+from lampwork.runtime.function import compiled_of
 
 
 @torch.library.custom_op("test_patterns::norm", mutates_args=())
@@ -56,6 +58,13 @@ def test_a_match_of_any_size_and_number(stage, dynamic):
     for shape in ((4, 16), (2, 3, 16)):
         found = calls(program, norm_pattern(), torch.randn(shape), torch.randn(16), stage=stage, dynamic=dynamic)
         assert found == {"norm": 2}
+
+
+def test_stored_entries_depend_on_operators_that_are_put_in():
+    made = lampwork.compile(norm, options={"passes": {"forward": [norm_pattern()]}, "cache": False})
+    made(torch.randn(4, 16), torch.randn(16), 1e-5)
+    (entry,) = compiled_of(made).entries
+    assert entry.artifact.operators == {"test_patterns::norm.default": declaration("test_patterns::norm.default")}
 
 
 def test_factors_in_another_order():

@@ -44,7 +44,7 @@ fused_backward.register_fake(lambda gradient, x, w, eps: (torch.empty_like(x), t
 bare.register_fake(lambda x: torch.empty_like(x))
 fused.register_autograd(
     lambda ctx, gradient: (*fused_backward(gradient, *ctx.saved_tensors, ctx.eps), None),
-    setup_ctx=keep,
+    setup_context=keep,
 )
 PATTERN = lampwork.Pattern(norm, fused, (torch.empty(2, 8), torch.empty(8), 0.0123), name="norm")
 
