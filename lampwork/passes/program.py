@@ -13,7 +13,7 @@ more than those of the program's operators (hooks, functions of the user's, chec
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
@@ -70,7 +70,7 @@ def before_differentiation(region: Region, passes: Passes, exact: bool) -> Regio
         _refuse(names, f"what they leave raises {type(error).__name__}: {error}")
 
 
-def _refuse(names: str, why: str) -> Any:
+def _refuse(names: str, why: str) -> NoReturn:
     raise PassError(
         f"passes of the stage {_STAGE!r} ({names}) cannot run before this program is differentiated: {why}. Give them "
         "in the stage 'joint', where gradients are those of the program as it is written. See docs/passes.md."

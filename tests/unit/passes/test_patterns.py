@@ -64,7 +64,7 @@ def test_stored_entries_depend_on_operators_that_are_put_in():
     made = lampwork.compile(norm, options={"passes": {"forward": [norm_pattern()]}, "cache": False})
     made(torch.randn(4, 16), torch.randn(16), 1e-5)
     (entry,) = compiled_of(made).entries
-    assert entry.artifact.operators == {"test_patterns::norm.default": declaration("test_patterns::norm.default")}
+    assert entry.artifact.operators == {"test_patterns::norm": declaration("test_patterns::norm")}
 
 
 def test_factors_in_another_order():
