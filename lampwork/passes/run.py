@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -44,7 +43,15 @@ Pass = Callable[[FunctionalGraph], FunctionalGraph]
 
 def over_graphs(passes: Passes, stage: str) -> tuple[Pass, ...]:
     """The user's passes of a stage, as passes of the pipeline. Each raises `PassError` for what goes wrong in it."""
-    return tuple(partial(_run, Refusal(each, stage), each) for each in getattr(passes, stage))
+    return tuple(_pass(Refusal(each, stage), each) for each in getattr(passes, stage))
+
+
+def _pass(refusal: Refusal, user: UserPass) -> Pass:
+    def run(functional: FunctionalGraph) -> FunctionalGraph:
+        return _run(refusal, user, functional)
+
+    run.__name__ = f"pass {user.name}"  # as `lampwork.verify` calls it where it is to blame
+    return run
 
 
 class Refusal:

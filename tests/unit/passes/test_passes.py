@@ -199,6 +199,16 @@ def test_numbers_of_eager_have_passes_too():
     assert torch.equal(made(x, w), program(x, w)) and told
 
 
+def test_a_pass_that_changes_numbers_is_to_blame():
+    def sigmoid_for_relu(graph):
+        replaced(graph, aten.relu.default, aten.sigmoid.default)
+
+    told = str(
+        lampwork.verify(compiled({"forward": [lampwork.GraphPass(sigmoid_for_relu, name="sigmoids")]}), *inputs())
+    )
+    assert "pass sigmoids" in told
+
+
 # What is refused -------------------------------------------------------------------------------------------------------
 
 
