@@ -112,7 +112,10 @@ class Pattern:
             arguments.append(bound.get(place, each))
         if self.check is not None and not self.check(*map(_value, arguments)):
             return None
-        exact = self._traced(self.pattern, list(map(_value, arguments)))
+        try:
+            exact = self._traced(self.pattern, list(map(_value, arguments)))
+        except PassError:
+            return None  # it is of other sizes than the pattern takes
         for found in _matches(exact, anchor, {}, arguments):
             found.update(enumerate(arguments))
             found["results"] = exact.results

@@ -142,6 +142,14 @@ def test_views_and_calls_that_pytorch_has_in_terms_of_others():
     assert counted == [1]
 
 
+def test_sizes_that_a_pattern_does_not_take_are_no_match():
+    pattern = lampwork.Pattern(
+        lambda x, w: F.layer_norm(x, (8,), w), lambda x, w: torch.ops.test_patterns.norm(x, w, 0.5),
+        (torch.randn(2, 8), torch.randn(8)), check=lambda x, w: x.shape[0] > 1,
+    )  # fmt: skip
+    assert calls(lambda x, w: F.layer_norm(x, (16,), w), pattern, torch.randn(2, 16), torch.randn(16)) == {}
+
+
 def test_a_check_decides():
     asked = []
 
