@@ -14,9 +14,13 @@ from lampwork import collector as collector  # which notes what is frozen before
 
 if TYPE_CHECKING:
     from lampwork.api import (
+        GraphPass,
+        Pattern,
+        allow_in_graph,
         assess,
         assume_constant,
         compile,
+        digest,
         disable,
         explain,
         load,
@@ -42,25 +46,27 @@ if TYPE_CHECKING:
         LampworkWarning,
         NotServedError,
         OptionError,
+        PassError,
         RecompileError,
     )
 
 __version__ = "0.1.0"
 
 _API = (
-    "assess", "assume_constant", "compile", "disable", "explain", "load", "mark_dynamic", "mark_static", "package",
-    "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
+    "GraphPass", "Pattern", "allow_in_graph", "assess", "assume_constant", "compile", "digest", "disable", "explain",
+    "load", "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify",
+    "warmup", "watch",
 )  # fmt: skip
 _ERRORS = (
     "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
-    "NotServedError", "OptionError", "RecompileError",
+    "NotServedError", "OptionError", "PassError", "RecompileError",
 )  # fmt: skip
 
 __all__ = [
-    "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
-    "NotServedError", "OptionError", "RecompileError", "__version__", "assess", "assume_constant", "compile", "disable",
-    "explain", "load", "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats",
-    "verify", "warmup", "watch",
+    "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "GraphPass", "LampworkError",
+    "LampworkWarning", "NotServedError", "OptionError", "PassError", "Pattern", "RecompileError", "__version__",
+    "allow_in_graph", "assess", "assume_constant", "compile", "digest", "disable", "explain", "load", "mark_dynamic",
+    "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
 ]  # fmt: skip
 
 

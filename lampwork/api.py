@@ -6,13 +6,17 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 
-from lampwork._torch import is_called_natively
+from lampwork._torch import ALLOWED_IN_GRAPH, is_called_natively
 from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
+from lampwork.passes.pattern import Pattern as Pattern
+from lampwork.passes.user import GraphPass as GraphPass
+from lampwork.passes.user import digest as digest
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
 from lampwork.runtime.module import compile_module
 from lampwork.runtime.stances import set_stance as set_stance
@@ -117,6 +121,8 @@ def compile(
         from lampwork.runtime.foreign import find_backend
 
         backend = find_backend(backend)
+    if settings.options.passes and backend != "lampwork":
+        raise OptionError("option 'passes' is of Lampwork's own stages: leave backend=... out")
     if settings.options.exact and backend != "lampwork":
         raise OptionError(
             "option 'numerics' is 'eager', which back ends of other compilers do not promise: leave one out"
@@ -177,6 +183,25 @@ def disable(function: Callable[P, R]) -> Callable[P, R]:
 
     uncompiled.__dict__["_torchdynamo_disable"] = True
     return uncompiled
+
+
+@is_called_natively
+def allow_in_graph(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, not interpreted where compiled code calls it: it runs once while that is compiled, on tensors without
+    memory, and the operators that it calls are part of the graph. What else it does happens then and in no later call,
+    and what it reads beside its arguments is not guarded, in stored entries too: that is what the mark declares. It
+    takes and returns tensors and plain data, and asks for the contents of no tensor.
+
+    Seldom needed: functions are interpreted as they are. `torch.compiler.allow_in_graph` is followed, too, and loads
+    Dynamo. Raises TypeError for anything but a function written in Python: what is written in C becomes an operator by
+    `torch.library.custom_op`.
+    """
+    if not isinstance(function, FunctionType):
+        what = f"{type(function).__name__} {str(function):.60}"
+        remedy = "make an operator of it by torch.library.custom_op"
+        raise TypeError(f"lampwork.allow_in_graph takes a function written in Python, not {what}: {remedy}")
+    function.__dict__[ALLOWED_IN_GRAPH] = True
+    return function
 
 
 @is_called_natively
@@ -313,6 +338,7 @@ def load(
     key: Key = None,
     strict: bool = False,
     weights: Mapping[str, torch.Tensor] | PathLike | None = None,
+    passes: Mapping[str, Sequence[Callable[..., Any]]] | None = None,
 ) -> Any:
     """What `lampwork.save` wrote for `model`, compiled; without `model`, the `Package` that `lampwork.package` wrote.
 
@@ -322,6 +348,8 @@ def load(
               can write the file can run code here (docs/shipping.md says which)
     strict    calls that the file has nothing for raise `NotServedError`; False: they are compiled, with a warning
     weights   of a package that was made without them: a `state_dict`, or the path of a safetensors file
+    passes    those that the file was made with (see docs/passes.md): it has their digests, not their code. Needed where
+              calls are compiled that the file has nothing for
 
     Raises `ArtifactError` where the file was made for other versions, processors, devices, code or weights, is no such
     file, or was changed. The text names the fact.
@@ -333,7 +361,8 @@ def load(
     from lampwork.shipping.load import load_file
 
     compile = functools.partial(_compile_with, backend="lampwork", disable=False)
-    return load_file(os.fspath(path), model, _key(key), strict, weights, compile)
+    known = make_settings(options={"passes": passes}).options.passes if passes is not None else None
+    return load_file(os.fspath(path), model, _key(key), strict, weights, compile, known)
 
 
 def _compile_with(function: Callable[..., Any], settings: Settings, **others: Any) -> Any:

@@ -6,10 +6,11 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from lampwork.errors import LampworkWarning, OptionError
+from lampwork.ir.passes import Passes, passes_of
 from lampwork.ir.record import record
 
 #: What of the environment is read. `lampwork doctor` tells of others that begin like these.
@@ -199,6 +200,7 @@ class Options:
     cache             use the on-disk cache
     memory_budget     what the backward pass may keep of the forward: 1.0 what is fastest, less is computed again
     numerics          "eager": results, gradients and what is written are eager's bit by bit (see docs/design/exact.md)
+    passes            functions of your own over graphs and programs, by stage (see docs/passes.md)
     """
 
     freeze: bool = False
@@ -206,6 +208,7 @@ class Options:
     cache: bool = True
     memory_budget: float = 1.0
     numerics: str = "default"
+    passes: Passes = Passes()
 
     @property
     def exact(self) -> bool:
@@ -243,6 +246,9 @@ def make_settings(
     for name, value in (options or {}).items():
         if name not in known:
             raise OptionError(f"unknown option {name!r}; known options: {', '.join(known)}")
+        if name == "passes":
+            values[name] = _passes(value)
+            continue
         expected = type(known[name].default)
         if expected is float and type(value) is int:
             value = float(value)
@@ -255,6 +261,21 @@ def make_settings(
         raise OptionError(f"option 'memory_budget' must be from 0 to 1, not {values['memory_budget']!r}")
     _check_numerics(values.get("numerics", "default"), values.get("freeze", False))
     return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values))
+
+
+def _passes(value: object) -> Passes:
+    try:
+        return passes_of(value)
+    except ValueError as error:
+        raise OptionError(f"option 'passes' {error}") from None
+
+
+def row_of(settings: Settings) -> dict[str, Any]:
+    """The settings as plain data, with what passes are called in place of their code."""
+    plain = replace(settings, options=replace(settings.options, passes=Passes()))
+    row = asdict(plain)
+    row["options"]["passes"] = settings.options.passes.rows()
+    return row
 
 
 def _check_numerics(numerics: str, freeze: bool) -> None:

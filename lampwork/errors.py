@@ -98,6 +98,11 @@ class NotServedError(ArtifactError):
     """A call is none of those that a loaded file has programs for. Lists what is served, and what differs."""
 
 
+class PassError(LampworkError):
+    """A pass of the user's raised, or left what the verifier refuses (docs/passes.md). Names the pass, its stage and
+    what to do. `__cause__` is what it raised, if it did."""
+
+
 class RecompileError(LampworkError):
     """A call would have been compiled, and the program forbids it: by the stance "fail_on_recompile" of
     `lampwork.set_stance` or `torch.compiler.set_stance`, or by `torch._dynamo.config.error_on_recompile`. Names the

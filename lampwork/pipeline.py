@@ -29,7 +29,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, OffsetError
 from lampwork.fakes.kernels import is_refusal
 from lampwork.fakes.symbolic import SymbolicSizes
-from lampwork.graph.prepare import Halves, prepare, prepare_halves, prepare_relaid
+from lampwork.graph.prepare import Halves, UserPasses, prepare, prepare_halves, prepare_relaid
 from lampwork.graph.relaid import Laid
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward, GradientLayout
@@ -186,11 +186,19 @@ def compile_region(
     if region.requires_grad_outputs and region.joint is None:
         return _eager_artifact(region, _undifferentiated(region), seconds)
     halves = None
+    of_the_user = _passes_of_the_user(settings)
     try:
         with _stage("prepare", seconds):
+            if settings.options.passes.program:
+                from lampwork.passes.program import before_differentiation
+
+                region = before_differentiation(region, settings.options.passes, settings.options.exact)
             if region.joint is not None:
-                halves = prepare_halves(region, settings)
-            functional = halves.forward if halves is not None else prepare(region, settings, copies=True)
+                halves = prepare_halves(region, settings, of_the_user)
+            if halves is not None:
+                functional = halves.forward
+            else:  # passes of the user's are given the whole program, also what it does to many tensors alike
+                functional = prepare(region, settings, not settings.options.passes, of_the_user)
     except GraphBreak as stop:  # several GPUs, or a device without a back end
         if settings.fullgraph:
             raise
@@ -226,8 +234,18 @@ def compile_region(
         unaccessed=frozenset(range(len(region.inputs))) - accessed_inputs(program),
         locks=region.locks,
         host_calls=region.host_calls,
-        operators=declarations(region.graph, differentiated=region.joint is not None),
+        operators=_operators(region, functional, halves),
     )
+
+
+def _operators(region: Region, functional: FunctionalGraph, halves: Halves | None) -> dict[str, str]:
+    """What was asked of operators that other libraries brought: those of the program, and those that passes of the
+    user's have put in."""
+    found: dict[str, str] = {}
+    for graph in (functional.graph, halves.backward.graph if halves is not None and halves.backward else None):
+        if graph is not None:
+            found |= declarations(graph, differentiated=False)
+    return found | declarations(region.graph, differentiated=region.joint is not None)
 
 
 def _backward(
@@ -283,7 +301,7 @@ def relaid_backward(
         expected.append(Laid(shape, tuple(wanted), *about))
     seconds: dict[str, float] = {}
     with _stage("prepare", seconds), uninterrupted():
-        functional = prepare_relaid(half, inputs, expected, device, settings)
+        functional = prepare_relaid(half, inputs, expected, device, settings, _passes_of_the_user(settings))
     program, native, source = _generate(
         functional, settings, lambda stage, value: None, seconds, frozenset(), owns_inputs=True
     )
@@ -330,6 +348,10 @@ def _generate(
             separate=region.separate,
             inference=region.inference,
         )
+    if settings.options.passes.fused:
+        from lampwork.passes.run import run_over_program
+
+        program = run_over_program(settings.options.passes.fused, program, facts)
     if (program.sizes or prove) and not environment.verify:  # the verifier proves that, too
         with _stage("prove", seconds):
             from lampwork.ir.kernel_verify import prove_program
@@ -346,6 +368,15 @@ def _generate(
         source = host_source(program, native, weights, owns_inputs, environment.poison)
     observe("host", source)
     return program, native, source
+
+
+def _passes_of_the_user(settings: Settings) -> UserPasses:
+    """The user's passes of a stage over graphs, each with a verifier behind it."""
+    if not settings.options.passes:
+        return lambda stage: ()
+    from lampwork.passes.run import over_graphs
+
+    return partial(over_graphs, settings.options.passes)
 
 
 def _undifferentiated(region: Region) -> RunEagerly:

@@ -29,8 +29,12 @@ from lampwork._torch.library import (
     operators_of_libraries,
     out_arguments,
     overload,
+    own_results,
     random_state_operator,
+    returns_list,
     schema_text,
+    sizes_asked_of,
+    written_by_result,
 )
 from lampwork._torch.modes import (
     ENTER_DUAL_LEVEL,
@@ -58,6 +62,7 @@ from lampwork._torch.modes import (
 )
 from lampwork._torch.optimizers import InitialStates, makes_initial_state, undecorated, without_state
 from lampwork._torch.peer import (
+    ALLOWED_IN_GRAPH,
     fresh_peer,
     hide_from_peer,
     is_called_natively,
@@ -149,12 +154,14 @@ if TYPE_CHECKING:
     )
     from lampwork._torch.draws import DRAWN_LAYOUT, drawing, drawn_by
     from lampwork._torch.dynamo import (
+        SUBSTITUTE,
         allowed_in_graph,
         backend,
         backend_names,
         generation_tag,
         keep_dynamo_unloaded,
         peer_guard_check,
+        substitute_for,
         without_disabling,
     )
     from lampwork._torch.fx import (
@@ -175,7 +182,6 @@ if TYPE_CHECKING:
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
-        CALL_PEER,
         CONSTANT_ANSWERS,
         ENTER_INFERENCE_MODE,
         EXIT_INFERENCE_MODE,
@@ -186,6 +192,7 @@ if TYPE_CHECKING:
         HigherOrderOperator,
         InferenceModeContext,
         assert_async,
+        calls_peer,
         check_tensor_all_with,
         check_with,
         group_tensors,
@@ -194,6 +201,7 @@ if TYPE_CHECKING:
         is_compiling,
         is_nested_region,
         is_scripting,
+        launches_triton,
         list_lerps,
         look_up_operator,
         plain_implementation,

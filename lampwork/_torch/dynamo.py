@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from lampwork._torch.peer import ALLOWED_IN_GRAPH
 from lampwork._torch.private import is_missing, private
 
 _prepared_modules: set[str] = set()
@@ -80,14 +81,28 @@ _DISABLING_CODE = None if is_missing(_disabling) else _disabling(lambda: None)._
 
 
 def allowed_in_graph(function: Callable) -> bool:
-    """Whether `torch.compiler.allow_in_graph` was applied to `function`.
+    """Whether `lampwork.allow_in_graph` or `torch.compiler.allow_in_graph` was applied to `function`.
 
-    It keeps identities in a module of Dynamo's, which is looked at only where something has imported it already
+    The latter keeps identities in a module of Dynamo's, which is looked at only where something has imported it already
     (`torch._dynamo.trace_rules._allowed_callable_ids`).
     """
+    if function.__dict__.get(ALLOWED_IN_GRAPH):
+        return True
     rules = sys.modules.get("torch._dynamo.trace_rules")
     allowed = getattr(rules, "_allowed_callable_ids", None)
     return id(function) in (getattr(allowed, "function_ids", None) or ())
+
+
+def substitute_for(function: Any) -> types.FunctionType | None:
+    """The function whose attribute `SUBSTITUTE` is what `torch.compiler.substitute_in_graph` put in place of
+    `function`; None where there is none. Only what has imported Dynamo can have said so."""
+    module = sys.modules.get("torch._dynamo.variables.functions")
+    handlers = getattr(getattr(module, "PolyfilledFunctionVariable", None), "_get_polyfill_handlers", None)
+    found = handlers().get(function) if handlers is not None else None
+    return found if type(found) is types.FunctionType and SUBSTITUTE in found.__dict__ else None
+
+
+SUBSTITUTE = "__torch_dynamo_polyfill__"
 
 
 def generation_tag() -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._library import custom_ops, simple_registry
+from torch._library import custom_ops, fake_impl, simple_registry
 from torch._ops import OpOverload
 
 from lampwork import forks
@@ -48,6 +49,15 @@ def direct_call(name: str) -> Callable:
     return getattr(found, "_op", found)
 
 
+def returns_list(name: str) -> bool:
+    """Whether the operator `name` returns a list of tensors, which may have one element."""
+    try:
+        returns = overload(name)._schema.returns
+    except AttributeError:  # the host's own, which makes one tensor
+        return False
+    return len(returns) == 1 and str(returns[0].type).startswith("List[")
+
+
 def out_arguments(name: str) -> tuple[str, ...]:
     """Names of the arguments that the overload `name` writes its results to, in order."""
     arguments = overload(name)._schema.arguments
@@ -60,7 +70,7 @@ def draws_random_numbers(name: str) -> bool:
 
 
 #: Namespaces of operators that come with releases which every stored entry is made for.
-_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_drawing", "lampwork_given_numbers"})
+_RELEASED = frozenset({"aten", "prim", "prims", "mkldnn", "lampwork", "lampwork_drawing", "lampwork_given_numbers"})
 
 
 def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:
@@ -95,6 +105,24 @@ def fake_kernel(name: str) -> Callable | None:
     entry = simple_registry.singleton._data.get(name.removesuffix(".default"))
     kernel = None if entry is None else entry.fake_impl.kernel
     return None if kernel is None else kernel.func
+
+
+@contextmanager
+def sizes_asked_of(new_size: Callable[..., Any]) -> Iterator[None]:
+    """Meanwhile shape rules of libraries get their sizes from `new_size(min=0, max=None)`, by
+    `torch.library.get_ctx().new_dynamic_size()`."""
+    with fake_impl.set_ctx_getter(lambda: _Sizes(new_size)):
+        yield
+
+
+class _Sizes:
+    """What shape rules of libraries ask for sizes, in place of PyTorch's own, which knows symbols of its own."""
+
+    def __init__(self, new_size: Callable[..., Any]) -> None:
+        self.new_dynamic_size = new_size
+
+    def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
+        return self.new_dynamic_size(min=min, max=max)
 
 
 def finds_sizes(name: str) -> bool:
@@ -229,42 +257,100 @@ GIVEN_NUMBERS = "lampwork_given_numbers"
 
 @once
 def functional_of_custom(op: OpOverload) -> OpOverload | None:
-    """For an operator of a user's that writes to tensors: our operator with its results, followed by what it would have
-    written, which leaves its arguments alone. None for lists of tensors that are written, or results that alias.
+    """For an operator of a user's that writes to tensors: our operator with its own results (`own_results`), followed
+    by what it would have written, which leaves its arguments alone. Of a list of tensors that is a list; of a tensor
+    that is not given, some tensor. None for results that are views of arguments, and for lists beside other results.
 
     `OpOverload._schema`; the new operator lives in a library of ours, under a name that `overload` can read.
     """
     schema = op._schema
-    positions = [
-        position for position, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]  # fmt: skip
-    if any(str(schema.arguments[position].type) != "Tensor" or schema.arguments[position].kwarg_only
-           for position in positions) or any(result.alias_info is not None for result in schema.returns):  # fmt: skip
+    written = [each for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
+    if any(str(each.type) not in _WRITTEN for each in written):
+        return None
+    if any(result.alias_info is not None and written_by_result(op, place) is None
+           for place, result in enumerate(schema.returns)):  # fmt: skip
         return None
     origin, _, name = schema.name.partition("::")
-    arguments = re.sub(r"\([a-z]\d*!?\)", "", str(schema))
+    arguments = re.sub(r"\([a-z]\d*!?( -> [^)]*)?\)", "", str(schema))
     arguments = arguments[arguments.index("(") : arguments.rindex(" -> ")]
-    results = [str(each.type) for each in schema.returns] + ["Tensor"] * len(positions)
+    own = own_results(op)
+    results = [_type_text(schema.returns[place].type) for place in own]
+    results += ["Tensor[]" if str(each.type) == "List[Tensor]" else "Tensor" for each in written]
+    if len(results) > 1 and any(each.endswith("[]") for each in results):
+        return None
     pure = f"of{len(origin)}_{origin}_{name}"
     full = pure if op._overloadname == "default" else f"{pure}.{op._overloadname}"
+    positions = {argument.name: place for place, argument in enumerate(schema.arguments)}
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = list(args)
-        for position in positions:
-            given[position] = given[position].clone()
-        result = op(*given, **kwargs)
-        results = () if result is None else result if isinstance(result, tuple) else (result,)
-        results += tuple(given[position] for position in positions)
-        return results[0] if len(results) == 1 else results
+        given, named = list(args), dict(kwargs)
+        copies = []
+        for argument in written:
+            place = positions[argument.name]
+            holder: Any = given if place < len(given) else named
+            key: Any = place if place < len(given) else argument.name
+            value = holder[key] if place < len(given) else named.get(argument.name)
+            if value is None:
+                copies.append(torch.empty(0))
+                continue
+            holder[key] = [each.clone() for each in value] if isinstance(value, (list, tuple)) else value.clone()
+            copies.append(holder[key])
+        result = op(*given, **named)
+        results = () if result is None else result if len(schema.returns) > 1 else (result,)
+        made = (*(results[place] for place in own), *copies)
+        return made[0] if len(made) == 1 else made
+
+    def without_memory(*args: Any, **kwargs: Any) -> Any:
+        """What is written keeps its metadata, also where the operator has no kernel for tensors without memory."""
+        from lampwork._torch.schemas import has_meta_kernel
+
+        if own or has_meta_kernel(op.name()):
+            return call(*args, **kwargs)
+        values = dict(zip(positions, args)) | kwargs
+        made = [_empty_copy(values.get(argument.name)) for argument in written]
+        return made[0] if len(made) == 1 else tuple(made)
 
     library = torch.library.Library(_PURE, "FRAGMENT")
     library.define(f"{full}{arguments} -> ({', '.join(results)})")
     library.impl(full, call, "CompositeExplicitAutograd")
+    library.impl(full, without_memory, "Meta")
     libraries.append(library)
     made = getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
     _pure_forms[made.name()] = op.name()
     return made
+
+
+def _empty_copy(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [torch.empty_like(each) for each in value]
+    return torch.empty(0, device="meta") if value is None else torch.empty_like(value)
+
+
+#: Types of arguments that operators of users may write to.
+_WRITTEN = ("Tensor", "Optional[Tensor]", "List[Tensor]")
+
+
+def _type_text(kind: Any) -> str:
+    """A type of a schema, as schemas are written."""
+    text = str(kind)
+    if text.startswith("List["):
+        return f"{_type_text(text[5:-1])}[]"
+    return f"{text[9:-1]}?" if text.startswith("Optional[") else text
+
+
+def own_results(op: OpOverload) -> tuple[int, ...]:
+    """Positions of the results that are no arguments."""
+    return tuple(place for place, each in enumerate(op._schema.returns) if each.alias_info is None)
+
+
+def written_by_result(op: OpOverload, place: int) -> int | None:
+    """The position of the argument that is written and returned as result `place`; None where that is another view."""
+    alias = op._schema.returns[place].alias_info
+    for position, argument in enumerate(op._schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write and alias.is_write and info.before_set == alias.before_set:
+            return position if str(argument.type) == str(op._schema.returns[place].type) else None
+    return None
 
 
 libraries: list[object] = []  # they live as long as what they register

@@ -41,7 +41,16 @@ OPERATOR_SPACES = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._op
 HigherOrderOperator = torch._ops.HigherOrderOperator
 
 #: Functions that load and call another compiler: nothing in them is worth interpreting.
-CALL_PEER = frozenset({torch.compile})
+_CALL_PEER = frozenset({torch.compile})
+#: The same in the module of Dynamo, by name: they take locks, and change what is no program's to see.
+_CALL_DYNAMO = frozenset({"reset", "reset_code_caches", "optimize", "export", "explain"})
+
+
+def calls_peer(function: Callable) -> bool:
+    """Whether a call of `function` has the peer compile something, or forget what it has compiled."""
+    if function.__module__ in ("torch._dynamo", "torch._dynamo.eval_frame"):
+        return function.__qualname__ in _CALL_DYNAMO
+    return function in _CALL_PEER
 
 
 def has_native(name: str) -> bool:
@@ -83,6 +92,24 @@ def is_nested_region(function: Callable) -> bool:
         function.__module__ == "torch._higher_order_ops.invoke_subgraph"
         and function.__name__ == "invoke_subgraph_placeholder"
     )
+
+
+#: Functions by which kernels of Triton are launched, by module: `kernel[grid](...)`, and what that calls.
+_TRITON_LAUNCHES = {
+    "triton.runtime.jit": ("KernelInterface.__getitem__.<locals>.<lambda>", "JITFunction.run"),
+    "triton.runtime.autotuner": ("Autotuner.run", "Heuristics.run"),
+    "triton.runtime.interpreter": ("InterpretedFunction.run", "GridExecutor.__call__"),
+    "torch._higher_order_ops.triton_kernel_wrap": (
+        "TraceableTritonKernelWrapper.run", "TraceableTritonKernelWrapper.__call__",
+        "TraceableTritonKernelWrapper.__getitem__",
+    ),
+    "torch.library": ("wrap_triton",),  # as it says of itself
+}  # fmt: skip
+
+
+def launches_triton(function: Callable) -> bool:
+    """Whether a call of `function` launches a kernel of Triton, or wraps one to be launched."""
+    return function.__qualname__ in _TRITON_LAUNCHES.get(function.__module__ or "", ())
 
 
 #: What gives a tensor's text.

@@ -19,6 +19,9 @@ Function = TypeVar("Function")
 
 _evaluator = private("_C._dynamo.eval_frame")
 
+#: The attribute of functions by which the mark of `lampwork.allow_in_graph` is known.
+ALLOWED_IN_GRAPH = "_lampwork_allowed_in_graph"
+
 #: False, and true to Dynamo while it traces a caller: what it finds behind it is what it inlines.
 is_peer_tracing = torch.compiler.is_dynamo_compiling
 

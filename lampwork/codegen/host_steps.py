@@ -251,7 +251,7 @@ class Steps(Expressions):
         if not step.outputs or all(output is None for output in step.outputs):
             self.emit(call)
         elif len(step.outputs) == 1:
-            self._bind(step.outputs[0], call)
+            self._bind(step.outputs[0], f"{call}[0]" if _torch.returns_list(step.op) else call)
         else:
             self.emit(f"returned = {call}")
             for index, output in enumerate(step.outputs):

@@ -120,8 +120,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "custom-operator": Meaning(
         "break",
-        "A custom operator says too little about itself: what its results look like, or what it writes.",
-        "Register a fake implementation (`@op.register_fake`); pass what it writes by position.",
+        "A custom operator says too little about itself: what its results look like, or which memory they share.",
+        "Register a fake implementation (`@op.register_fake`); return copies, not views; write to no memory twice.",
     ),
     "data-dependent": Meaning(
         "break",
@@ -302,6 +302,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "break",
         "A tensor of a subclass of `torch.Tensor` is used or made.",
         "Work on plain tensors and parameters inside; make subclasses outside the compiled function.",
+    ),
+    "triton-kernel": Meaning(
+        "break",
+        "A kernel of Triton is launched by the program itself: what it writes is not known.",
+        "Make it an operator: `torch.library.triton_op`, or `torch.library.custom_op` with `register_fake`.",
     ),
     "unknown-native": Meaning(
         "break",

@@ -62,7 +62,8 @@ class Operator:
 
     kind      "composite" (decompose), "view" (run the view kernel), "inplace" (results are written arguments),
               "metadata" (in-place on metadata only), "functional", "data-dependent", "storage", "lift", "device",
-              "identity" (autograd's alone: the memory and metadata stay)
+              "identity" (autograd's alone: the memory and metadata stay), "unclear" (of a library: it returns a view of
+              something, or lists beside other results)
     written   positions (int) or names (str) of the arguments it writes
     base      identifier that graph nodes of it are named by
     elementwise  it computes each element of its one result of those in the same place, which it may write to
@@ -130,7 +131,9 @@ class Operator:
         if self.written:
             return "inplace"
         if any(result.alias_info is not None for result in schema.returns):
-            return "view" if schema.name.startswith(("aten::", "prims::")) else "functional"
+            return "view" if schema.name.startswith(("aten::", "prims::")) else "unclear"
+        if len(schema.returns) > 1 and any(str(each.type).startswith("List[") for each in schema.returns):
+            return "unclear"
         return "functional"
 
 

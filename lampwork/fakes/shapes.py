@@ -220,10 +220,12 @@ def tensors_in(values: Iterable[object]) -> Iterable[torch.Tensor]:
 _SUM = 2
 
 
-def infer_by_meta_kernel(op: _torch.Overload, args: tuple, kwargs: dict) -> Any:
-    """`infer` through the operator's meta kernel on tensors of device "meta"."""
+def infer_by_meta_kernel(
+    op: _torch.Overload, args: tuple, kwargs: dict, kernel: Callable[..., Any] | None = None
+) -> Any:
+    """`infer` through the operator's meta kernel on tensors of device "meta". `kernel`: what is called in its place."""
     name = op.name()
-    if not _torch.has_meta_kernel(name):
+    if kernel is None and not _torch.has_meta_kernel(name):
         raise Unsupported(f"{op} says nothing about the shape of its result (it has no meta kernel)")
     if any(type(each) is torch.dtype and each in _QUANTIZED for each in (*args, *kwargs.values())):
         raise Unsupported("a quantized tensor is made", id="tensor-layout")  # of which meta kernels know nothing
@@ -255,6 +257,8 @@ def infer_by_meta_kernel(op: _torch.Overload, args: tuple, kwargs: dict) -> Any:
 
     def run() -> Any:
         given, options = to_meta(args), {key: to_meta(value) for key, value in kwargs.items()}
+        if kernel is not None:
+            return kernel(*given, **options)
         try:
             return op(*given, **options)
         except ZeroDivisionError:  # a mean of nothing, by a decomposition: it has the shape of a sum
@@ -268,7 +272,7 @@ def infer_by_meta_kernel(op: _torch.Overload, args: tuple, kwargs: dict) -> Any:
         try:
             result = run()
         except Exception as error:
-            if isinstance(error, (LampworkError, NotImplementedError)) or not symbolic:
+            if isinstance(error, (LampworkError, NotImplementedError)) or not symbolic or kernel is not None:
                 raise
             # Native code knows nothing of symbols, and PyTorch's own rules may trip over them. With the sizes as fixed
             # numbers the answer is eager's; so is an error.

@@ -38,13 +38,20 @@ from lampwork.ir.replay import EagerBackward
 from lampwork.turns import give_way
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
+#: The user's passes of a stage, "program", "joint", "forward" or "backward" (docs/passes.md).
+UserPasses = Callable[[str], tuple[Pass, ...]]
 
 
-def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
+def _none(stage: str) -> tuple[Pass, ...]:
+    return ()
+
+
+def passes(settings: Settings, device: str = "cpu", of_the_user: tuple[Pass, ...] = ()) -> tuple[Pass, ...]:
     """The passes for a program on `device`, in order.
 
     `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead. Where numbers are to be
-    eager's bit by bit, only passes that are exact are left.
+    eager's bit by bit, only passes that are exact are left. Those `of_the_user` see ATen's operators, without what is
+    there twice or does nothing, before vendor products are chosen.
     """
     if settings.options.exact:
         on_a_gpu = (place_constants,) if backend_of(device).library == "cuDNN" else ()
@@ -54,6 +61,7 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
             *on_a_gpu,
             share_repeated_work,
             remove_no_ops,
+            *of_the_user,
             remove_dead,
             separate_outputs,
         )
@@ -65,6 +73,7 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
             place_constants,
             share_repeated_work,
             remove_no_ops,
+            *of_the_user,
             *((fold_batch_norms, remove_dead) if settings.options.freeze else ()),
             split_biases,
             partial(order_convolutions, settings=settings),
@@ -77,6 +86,7 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
         embed_literals,
         share_repeated_work,
         remove_no_ops,
+        *of_the_user,
         *((freeze, remove_dead) if settings.options.freeze else ()),
         use_vendor_products,
         simplify_convolutions,
@@ -85,7 +95,9 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
     )
 
 
-def prepare(region: Region, settings: Settings, copies: bool = False) -> FunctionalGraph:
+def prepare(
+    region: Region, settings: Settings, copies: bool = False, of_the_user: UserPasses = _none
+) -> FunctionalGraph:
     """The region without side effects, simplified, with vendor products chosen for `settings`. With `copies`, what it
     does to many inputs alike is there once (`FunctionalGraph.copies`).
 
@@ -97,12 +109,16 @@ def prepare(region: Region, settings: Settings, copies: bool = False) -> Functio
     functional = with_exact_layouts(region, functional)
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
     functional = keep_checks(functional)
+    joint = (*of_the_user("program"), *of_the_user("joint"))
     if has_backward(functional):
-        functional = rematerialise(_run(_joint_passes(settings, functional.device), functional), _choice(settings))
-    return _run(passes(settings, functional.device), functional)
+        functional = _run(_joint_passes(settings, functional.device, joint), functional)
+        functional = rematerialise(functional, _choice(settings))
+    elif joint:
+        functional = _run((*_SHORTER, *joint, remove_dead), functional)
+    return _run(passes(settings, functional.device, of_the_user("forward")), functional)
 
 
-def prepare_halves(region: Region, settings: Settings) -> Halves:
+def prepare_halves(region: Region, settings: Settings, of_the_user: UserPasses = _none) -> Halves:
     """The forward and backward half of a region that is differentiated, each as `prepare` leaves one.
 
     Weights are not frozen: they are what is trained. Raises as `prepare` does.
@@ -110,7 +126,7 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     assert region.joint is not None
     functional = functionalize(region)
     functional = keep_checks(replace(functional, device=program_device(functional.graph)))
-    functional = _run(_joint_passes(settings, functional.device), functional)
+    functional = _run(_joint_passes(settings, functional.device, of_the_user("joint")), functional)
     halves = partition(functional, region.joint, len(region.inputs), region.sizes, _choice(settings))
     if halves.backward is not None:
         # In the symbols whose values the forward half hands on: later passes may write one of them by another.
@@ -123,21 +139,27 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
             unrepeatable=why,
         )
     halves.forward = with_exact_layouts(region, halves.forward)
-    each_half = passes(_without_freezing(settings), functional.device)
-    halves.forward = _run(each_half, halves.forward)
+    settings = _without_freezing(settings)
+    halves.forward = _run(passes(settings, functional.device, of_the_user("forward")), halves.forward)
     if halves.backward is not None:
-        halves.backward = _run(each_half, halves.backward)
+        halves.backward = _run(passes(settings, functional.device, of_the_user("backward")), halves.backward)
     return halves
 
 
 def prepare_relaid(
-    half: EagerBackward, inputs: Sequence[Laid | int], expected: Sequence[Laid | int], device: str, settings: Settings
-) -> FunctionalGraph:
+    half: EagerBackward, inputs: Sequence[Laid | int], expected: Sequence[Laid | int], device: str, settings: Settings,
+    of_the_user: UserPasses = _none,
+) -> FunctionalGraph:  # fmt: skip
     """The backward half as `prepare_halves` leaves it, for inputs laid out so, in place of those `expected`."""
-    return _run(passes(_without_freezing(settings), device), relaid_backward(half, inputs, expected, device))
+    every = passes(_without_freezing(settings), device, of_the_user("backward"))
+    return _run(every, relaid_backward(half, inputs, expected, device))
 
 
-def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
+#: What leaves less for other passes to look at.
+_SHORTER = (remove_dead, embed_literals, share_repeated_work, remove_no_ops)
+
+
+def _joint_passes(settings: Settings, device: str, of_the_user: tuple[Pass, ...]) -> tuple[Pass, ...]:
     """Those before it is chosen what of the forward pass is kept for the backward one. A padded product is kept as the
     vendor's kernel wrote it: the part of it that the program sees would be a copy."""
     decomposed: tuple[Pass, ...] = ()
@@ -150,7 +172,7 @@ def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
             partial(order_convolutions, settings=_without_freezing(settings)),
             partial(pad_products, settings=_without_freezing(settings)),
         )
-    return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *decomposed, forget_contents, remove_dead)
+    return (*_SHORTER, *of_the_user, *decomposed, forget_contents, remove_dead)
 
 
 def _without_freezing(settings: Settings) -> Settings:

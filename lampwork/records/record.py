@@ -18,11 +18,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lampwork import forks
+from lampwork.config import row_of
 from lampwork.debug.facts import graph, location
 from lampwork.debug.fusion import refusals
 from lampwork.errors import Diagnostic
@@ -85,7 +85,7 @@ def compiled_event(compiled: CompiledFunction, artifact: Artifact, seconds: floa
     return {
         "event": "compiled",
         "function": _named(compiled),
-        "settings": asdict(compiled.settings),
+        "settings": row_of(compiled.settings),
         **_program(artifact),
         "seconds": {"all": seconds, **artifact.compile_seconds},
     }
@@ -96,7 +96,7 @@ def loaded_event(compiled: CompiledFunction, artifact: Artifact) -> Event:
     return {
         "event": "loaded",
         "function": _named(compiled),
-        "settings": asdict(compiled.settings),
+        "settings": row_of(compiled.settings),
         "digest": digest(artifact),
         "graph": _graph(artifact),
     }

@@ -33,6 +33,7 @@ from lampwork.errors import (
     LampworkError,
     LampworkWarning,
     NotServedError,
+    PassError,
     RecompileError,
     as_failure,
 )
@@ -63,7 +64,7 @@ FEW = 3
 CAPTURE_ATTEMPTS = 3
 
 #: Errors of ours that the user asked for: they are no failures of the compiler.
-_ASKED_FOR = (DynamicSizeError, LampworkWarning, NotServedError, RecompileError)
+_ASKED_FOR = (DynamicSizeError, LampworkWarning, NotServedError, PassError, RecompileError)
 
 _compiling = threading.local()
 _all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
@@ -495,6 +496,9 @@ class CompiledFunction:
                 raise
             return self._remember_failure(stop.diagnostic, True)
         except DynamicSizeError:
+            raise
+        except PassError:
+            states.undo()
             raise
         except Exception as error:
             states.undo()

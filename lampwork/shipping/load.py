@@ -7,15 +7,17 @@ nothing of it runs before versions, processor, devices, code and weights were co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import torch
 
 from lampwork.config import Settings, make_settings
-from lampwork.errors import ArtifactError, LampworkError, OptionError
+from lampwork.errors import ArtifactError, LampworkError, OptionError, PassError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
 from lampwork.ir.guard import ArgumentCount
+from lampwork.ir.passes import STAGES, Passes, UserPass
 from lampwork.ir.region import Continue
 from lampwork.ir.source import is_static
 from lampwork.runtime.cache import operators
@@ -35,14 +37,20 @@ _MAKE_AGAIN = "Make the file again here, or use it where it was made for."
 
 
 def load_file(
-    path: str, model: Callable | None, key: bytes | None, strict: bool, weights: object, compile: Compile
+    path: str,
+    model: Callable | None,
+    key: bytes | None,
+    strict: bool,
+    weights: object,
+    compile: Compile,
+    passes: Passes | None = None,
 ) -> Any:
     """What is in the file: a compiled `model`, or a package. Raises `ArtifactError` for whatever keeps it from being
-    used; `compile` makes compiled counterparts."""
+    used; `compile` makes compiled counterparts. `passes`: the user's, for calls that the file has nothing for."""
     try:
         with File(path, key) as file:
             try:
-                return _loaded(file, model, strict, weights, compile)
+                return _loaded(file, model, strict, weights, compile, passes)
             except (LampworkError, OSError):
                 raise
             except Exception as error:  # what is not of the form that we write may fail in any way
@@ -53,7 +61,9 @@ def load_file(
         ) from error
 
 
-def _loaded(file: File, model: Callable | None, strict: bool, weights: object, compile: Compile) -> Any:
+def _loaded(
+    file: File, model: Callable | None, strict: bool, weights: object, compile: Compile, passes: Passes | None
+) -> Any:
     manifest = file.manifest
     if not isinstance(manifest, dict) or manifest.get("kind") not in (save.KIND, package.KIND):
         raise ValueError("it does not say what it is")
@@ -63,6 +73,8 @@ def _loaded(file: File, model: Callable | None, strict: bool, weights: object, c
     if manifest["kind"] == package.KIND:
         if model is not None:
             raise file.error("is a package, which runs without the model", f"Write lampwork.load({file.path!r}).")
+        if passes is not None:
+            raise OptionError("passes are of what is compiled, and a package compiles nothing: leave passes=... out")
         return package.unpacked(file, artifact_of, weights)
     if model is None:
         raise file.error(
@@ -71,7 +83,7 @@ def _loaded(file: File, model: Callable | None, strict: bool, weights: object, c
         )
     if weights is not None:
         raise OptionError("weights are those of the model; leave weights=... out, which is of packages")
-    return _with_model(file, manifest, model, strict, compile)
+    return _with_model(file, manifest, model, strict, compile, passes)
 
 
 def artifact_of(file: File, section: str, modules: bool) -> Artifact:
@@ -100,7 +112,9 @@ def artifact_of(file: File, section: str, modules: bool) -> Artifact:
 # A file beside its model ---------------------------------------------------------------------------------------------
 
 
-def _with_model(file: File, manifest: dict[str, Any], model: Callable, strict: bool, compile: Compile) -> Any:
+def _with_model(
+    file: File, manifest: dict[str, Any], model: Callable, strict: bool, compile: Compile, passes: Passes | None
+) -> Any:
     original = save.original_of(model)
     rows = manifest["parts"]
     if not isinstance(rows, list) or not rows:
@@ -113,7 +127,7 @@ def _with_model(file: File, manifest: dict[str, Any], model: Callable, strict: b
         raise file.error(
             f"was made for other weights: {told}{more}", "Load it with a model like the one it was made of."
         )
-    prepared = [_Part(file, row, target, strict) for row, target in zip(rows, targets)]
+    prepared = [_Part(file, row, target, strict, passes) for row, target in zip(rows, targets)]
     made = model
     for part in sorted(prepared, key=lambda each: -each.name.count(".") - bool(each.name)):  # the innermost first
         made_part = part.compiled(compile)
@@ -161,11 +175,16 @@ def _named(names: Sequence[str]) -> str:
 class _Part:
     """What a file has for one callable."""
 
-    def __init__(self, file: File, row: dict[str, Any], function: Callable, strict: bool) -> None:
+    def __init__(
+        self, file: File, row: dict[str, Any], function: Callable, strict: bool, passes: Passes | None
+    ) -> None:
         self.file, self.function, self.strict = file, function, strict
         self.name: str = row["name"]
         options = row["settings"]
-        self.settings = make_settings(options["fullgraph"], options["dynamic"], options["mode"], options["options"])
+        plain = {name: value for name, value in options["options"].items() if name != "passes"}
+        made = make_settings(options["fullgraph"], options["dynamic"], options["mode"], plain)
+        known = _passes(file, options["options"].get("passes", []), passes)
+        self.settings = replace(made, options=replace(made.options, passes=known))
         self.artifacts = self._artifacts(row["entries"])
         self.continuations: dict[Resumption, tuple[Artifact, ...]] = {}
         for each in row["continuations"]:
@@ -213,6 +232,40 @@ class _Part:
                     "Use the model that it was made of, in the state that it was in.",
                 )
         return made
+
+
+def _passes(file: File, rows: Sequence[Sequence[str]], given: Passes | None) -> Passes:
+    """The passes that the file was made with: those `given`, or what raises where one of them is to run."""
+    if given is not None:
+        made_with, here = ([(stage, digest) for stage, _, digest in each] for each in (rows, given.rows()))
+        if made_with != here:
+            words = ["; ".join(" ".join(map(str, row)) for row in each) or "none" for each in (rows, given.rows())]
+            raise file.error(
+                f"was made with other passes ({words[0]}) than are given here ({words[1]})",
+                "Give the passes that it was made with, or make the file again.",
+            )
+        return given
+    found: dict[str, tuple[UserPass, ...]] = {}
+    for stage, name, digest in rows:
+        if stage not in STAGES or not all(isinstance(each, str) for each in (name, digest)):
+            raise ValueError("it has a pass of no stage")
+        found[stage] = (*found.get(stage, ()), UserPass(_Absent(file.path, stage, name), name, digest))
+    return Passes(**found)
+
+
+@dataclass
+class _Absent:
+    """In place of a pass whose code a file does not have."""
+
+    file: str
+    stage: str
+    name: str
+
+    def __call__(self, graph: object) -> NoReturn:
+        raise PassError(
+            f"a call needs compiling, for which {self.file} has no program, and the pass {self.name} (stage "
+            f"{self.stage!r}) that it was made with is not here. Write lampwork.load(..., passes={{...}}) with it."
+        )
 
 
 def _static_difference(artifact: Artifact, function: Callable) -> str:

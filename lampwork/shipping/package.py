@@ -1,6 +1,6 @@
 """`lampwork.package`: entries without their program, with its weights, in one file that runs by itself.
 
-manifest   name, mode, settings of nothing else; "weights": a row each; "entries": what each serves
+manifest   name, mode, passes; other settings are of no use; "weights": a row each; "entries": what each serves
 sections   "weights" (safetensors), and one for each entry, in the format of `runtime/cache/codec.py`
 """
 
@@ -67,6 +67,7 @@ def package_compiled(compiled: Callable, path: str, weights: bool, key: bytes | 
         "name": found.name,
         "made_for": facts(kept, byte_code=False),
         "mode": settings_row(found.settings)["mode"],
+        "passes": found.settings.options.passes.rows(),
         "weights": [asdict(row) for row in rows],
         "entries": [{"section": name, "serves": serves(each.guards)} for (name, _), each in zip(sections, kept)],
     }

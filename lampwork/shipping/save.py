@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from lampwork.config import Settings
+from lampwork.config import Settings, row_of
 from lampwork.errors import ArtifactError, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
@@ -93,7 +92,7 @@ def why_unusable(data: bytes, make: Callable[[Artifact], Entry]) -> str:
 def settings_row(settings: Settings) -> dict[str, Any]:
     """The settings as JSON. Mode "auto" finds out what is fastest by running eagerly; elsewhere its entries are those
     of the default mode."""
-    row = asdict(settings)
+    row = row_of(settings)
     return row | {"mode": "default" if settings.mode == "auto" else settings.mode}
 
 
@@ -110,6 +109,12 @@ class _Writer:
             raise ArtifactError(
                 f"{compiled.name} was compiled by another back end, whose code is not ours to save. Compile it with "
                 'backend="lampwork".'
+            )
+        unknown = compiled.settings.options.passes.without_digest
+        if unknown:
+            raise ArtifactError(
+                f"{compiled.name} was compiled with the pass {unknown}, which has no digest by which another process "
+                "could recognise it. Give it one: see docs/passes.md."
             )
         named = named_code(compiled.function)
         if named is None:

@@ -24,7 +24,10 @@ EAGER = {"stances.py": ["stance"]}
 #: Of each script something that it must have told.
 TOLD = {
     "closed_list.py": r"in place of another: +0\.\d+",
+    "fuse_norm_and_quantisation.py": r"rms_norm_static_fp8_quant\S*: 2\}",
     "inference.py": r"0 breaks, 0 fall-backs, [1-9]\d* kernels",
+    "instrumentation.py": r"relu: relu\(32, 16\) +at most \d",
+    "kernel_of_your_own.py": r"gradients agree; calls: .*'example::length.default': 1",
     "stances.py": r"refused: .*dtype was float32, is now float64",
     "training_step.py": r"20 steps, 1 capture, ",
     "varying_lengths.py": r"call 29: .*, [23] compiled so far",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import inspect
 import os
 import re
@@ -130,7 +131,46 @@ def test_what_is_allowed_in_a_graph_runs_while_capturing():
     assert breaks(lambda x: branching(x) + 1, X) == ["data-dependent"]
 
 
-def test_substitutes_are_not_followed():
+def test_a_mark_of_our_own_allows_in_a_graph():
+    told = []
+
+    @lampwork.allow_in_graph
+    def allowed(x, factor, *, options):
+        told.append(1)
+        return {"y": [x * factor + options[0]], "n": 3}
+
+    fast = compiled(lambda x: allowed(x, 2.0, options=(1, None))["y"][0] + 1, fullgraph=True)
+    assert all(torch.equal(fast(X), X * 2 + 2) for _ in range(3)) and len(told) == 1
+    weight = torch.ones(8, 8, requires_grad=True)
+    product = lampwork.allow_in_graph(lambda x, w: (x @ w).relu())
+    with torch.enable_grad():
+        compiled(lambda x, w: product(x, w).sum(), fullgraph=True)(X, weight).backward()
+        assert torch.equal(weight.grad, torch.autograd.grad((X @ weight).relu().sum(), weight)[0])
+    for other in (torch.relu, torch.nn.Linear, 3):
+        with pytest.raises(TypeError, match="a function written in Python"):
+            lampwork.allow_in_graph(other)
+
+
+def hqx(data, value):
+    for byte in data:
+        value ^= byte << 8
+        for _ in range(8):
+            value = value << 1 ^ (0x1021 if value & 0x8000 else 0)
+        value &= 0xFFFF
+    return value
+
+
+def test_substitutes_are_followed():
+    program = lambda x: x + binascii.crc_hqx(b"abc", 0) % 7
+    assert breaks(program, X) == ["unknown-native"]
+    globals()["hqx"] = torch.compiler.substitute_in_graph(binascii.crc_hqx, skip_signature_check=True)(hqx)
+    fast = compiled(program, fullgraph=True)
+    assert torch.equal(fast(X), program(X))
+    hqx.__torch_dynamo_polyfill__ = lambda data, value: 1
+    assert torch.equal(fast(X), X + 1) and lampwork.stats(fast)["captures"] == 2  # its code is guarded
+
+
+def test_substitutes_without_a_name_are_not_followed():
     @torch.compiler.substitute_in_graph(zlib.adler32, skip_signature_check=True)
     def substitute(data):
         return 1
@@ -179,6 +219,42 @@ def test_reset():
     assert lampwork.stats(fast)["entries"] == 1
     lampwork.reset()
     assert lampwork.stats(fast)["entries"] == 0
+
+
+def test_what_libraries_tell_dynamo():
+    config = torch._dynamo.config
+
+    def write(x):
+        before, config.cache_size_limit = config.cache_size_limit, 99
+        y, seen = x * config.cache_size_limit, config.cache_size_limit
+        config.cache_size_limit = before
+        return y, seen
+
+    def patch(x):
+        with config.patch(capture_scalar_outputs=True):
+            y = x + int(config.capture_scalar_outputs)
+        return y, config.capture_scalar_outputs
+
+    def marks(x):
+        y, z = x * 2, x + 1
+        torch._dynamo.mark_static_address(y)
+        torch._dynamo.maybe_mark_dynamic(z, 0)
+        return y, z, torch._dynamo.is_compiling()
+
+    def reset(x):
+        y = x + 1
+        torch._dynamo.reset()
+        return y * 2
+
+    limit = config.cache_size_limit
+    assert breaks(write, X) == [] and breaks(reset, X) == ["native-call"]
+    fast = compiled(patch)
+    for _ in range(2):
+        torch.testing.assert_close(fast(X), patch(X))
+    assert config.cache_size_limit == limit
+    fast = compiled(marks, fullgraph=True)
+    (y, z, asked), (other_y, other_z, _) = fast(X), marks(X)
+    assert asked and vars(y) == vars(other_y) and vars(z) == vars(other_z)
 
 
 def test_what_is_inlined_or_means_nothing():

@@ -85,7 +85,7 @@ class Rules:
 
     def breaks_always(self, function: Any) -> bool:
         """Whether a call is a break whatever the arguments, which need not be looked at then."""
-        if type(function) is FunctionType and self.of(function) in (_DISABLED, _SCHEDULING):
+        if type(function) is FunctionType and self.of(function) in (_DISABLED, _LAUNCH, _SCHEDULING):
             return True
         return perform.is_hashable(function) and function in REFUSED
 
@@ -188,6 +188,11 @@ def _make_initial_states(world: TorchWorld, function: Any, args: tuple, kwargs: 
 
 
 _DISABLED = _refusing("disabled", "{} is marked as not to be compiled")
+_LAUNCH = _refusing(
+    "triton-kernel",
+    "a kernel of Triton is launched, and what it writes is not known",
+    "Make it an operator: torch.library.triton_op, or torch.library.custom_op with register_fake.",
+)
 _SCHEDULING = _refusing("native-call", "{} is called: other code runs meanwhile", _OUTSIDE)
 FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: function is _torch.generation_tag(), lambda world, function, args, kwargs: None),
@@ -202,9 +207,10 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
         _refusing("result", "{} makes a coroutine or an asynchronous generator"),
     ),
     (_schedules, _SCHEDULING),
+    (_torch.launches_triton, _LAUNCH),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),
-    (_torch.CALL_PEER.__contains__, _refusing("native-call", "{} is called", _OUTSIDE)),
+    (_torch.calls_peer, _refusing("native-call", "{} is called", _OUTSIDE)),
     (_torch.is_nested_region, _call_region),
     (_torch.is_collective, _refusing("native-call", "torch.distributed's {} is called", _OUTSIDE)),
     (_torch.without_disabling, _call_disabled_by_torch),
@@ -258,6 +264,17 @@ def _apply(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]
     return apply_function(world, function.__self__, *args, **kwargs)
 
 
+def _call_substitute(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A function in C of which nothing is known, and for which the user has one in Python that does the same: that is
+    found under its importable name, and guarded there."""
+    known = _torch.substitute_for(function)
+    assert known is not None
+    if not world.guards.reference(known).portable:
+        raise perform.unknown(function)
+    world.adopt_function(known)
+    return world.call(world.attribute(known, _torch.SUBSTITUTE), args, kwargs)
+
+
 NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (STATE_READERS.__contains__, perform.read_state),
     (STATE_WRITERS.__contains__, perform.set_state),
@@ -274,4 +291,5 @@ NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: type(function) is CACHED_FUNCTION, perform.call_cached_function),
     (lambda function: isinstance(function, Callback), perform.call_back),
     (perform.is_getter, perform.call_getter),
+    (_torch.substitute_for, _call_substitute),
 )

@@ -37,7 +37,7 @@ from lampwork.capture.record.memo import Alike
 from lampwork.capture.record.recording import Recording
 from lampwork.capture.record.writes import call_inplace, call_metadata, change_storage
 from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
-from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
+from lampwork.fakes.fake import DataDependent, Fake, Unsupported, fake_like_view
 from lampwork.fakes.numbers import mentions_numbers, with_known_floats
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow, refuse_wide
@@ -73,6 +73,7 @@ class Recorder(Recording):
             "device": lambda op, args, kwargs: args[0].device,
             "data-dependent": self._call_data_dependent,
             "storage": partial(change_storage, self),
+            "unclear": _refuse_results,
         }
 
     def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -165,7 +166,10 @@ class Recorder(Recording):
         if type(first) in _NUMBERS and _takes_tensor(op) and not any(isinstance(each, Fake) for each in args):
             return self._call_on_numbers(op, args, kwargs)
         inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
-        result = infer(op.overload, args, kwargs)
+        try:
+            result = infer(op.overload, args, kwargs)
+        except DataDependent:
+            return self.contents.of_library(op, args, kwargs)
         self._record(op, *inputs, result)
         if type(first) is Fake and first.constant is not None and type(result) is Fake:
             result.constant = self._folded(op, args, kwargs)
@@ -354,6 +358,15 @@ class Recorder(Recording):
             if batch is not None:
                 return int(batch)
         return self.contents.call(op, args, kwargs)
+
+
+def _refuse_results(op: Operator, args: tuple, kwargs: dict) -> Any:
+    """Of an operator of a library that is "unclear"."""
+    if any(each.alias_info is not None for each in op.overload._schema.returns):
+        what, remedy = "a view of its argument", "Return a copy, and declare no alias in its schema."
+    else:
+        what, remedy = "a list beside other results", "Return one list, or tensors alone."
+    raise Unsupported(f"{op.overload}, a custom operator that returns {what}", remedy, "custom-operator")
 
 
 def _uses_cudnn_for_ctc_loss(

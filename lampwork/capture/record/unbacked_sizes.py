@@ -23,6 +23,7 @@ from lampwork.fakes.shapes import (
     Spec,
     broadcast,
     contiguous,
+    infer_by_meta_kernel,
     materialize,
     refuse_several_devices,
     tensors_in,
@@ -57,11 +58,37 @@ class Contents:
         """What the operator returns, recorded. Raises `DataDependent` where no graph holds it, and `Unsupported` for
         operands on several devices."""
         answer = _ANSWERS.get(op.overload)
+        if answer is None and op.overload.namespace not in ("aten", "prims"):
+            return self.of_library(op, args, kwargs)
         if answer is None or not self.allowed:
             raise DataDependent(str(op.overload))
         # None takes a tensor without dimensions from another device.
         refuse_several_devices(op.overload, args, kwargs, tensors_in((*args, *kwargs.values())))
         return answer(self, *args, **kwargs)
+
+    def of_library(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        """What an operator of a library returns whose shape rule asks for sizes (`new_dynamic_size`), recorded. The
+        sizes that the rule declares are looked at when they are known: where they are others, the call runs eagerly.
+        """
+        rule = _torch.fake_kernel(op.overload.name())
+        if rule is None or not self.allowed:
+            raise DataDependent(str(op.overload))
+
+        def new_size(*, min: int = 0, max: int | None = None) -> Any:
+            found = self.size()
+            if min:
+                found.node.sizes.expect(found.node.value, ">=", min, f"a size of {op.overload} below {min}")
+            if max is not None:
+                found.node.sizes.at_most(found.node.value, max)
+            return found
+
+        with _torch.sizes_asked_of(new_size):
+            result = infer_by_meta_kernel(op.overload, args, kwargs, rule)
+        if not all(isinstance(each, Fake) for each in (result if isinstance(result, (list, tuple)) else (result,))):
+            raise DataDependent(str(op.overload))  # it returns the number itself
+        op.kind = "data-dependent"  # to all that looks at the graph from now on
+        self.recorder.record(op, args, kwargs, result)
+        return result
 
     def without_masks(self, x: Any, indices: Any) -> list[Any]:
         """Indices with each mask replaced by the places where it is true, as eager does it.

@@ -81,18 +81,46 @@ def _refuse_inference_tensor(recorder: Recorder, target: Fake) -> None:
 def _call_custom(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
     """A user's operator that writes: recorded as one that gives what it writes, and copies of that."""
     pure = _torch.functional_of_custom(op.overload)
-    if pure is None or kwargs.keys() & set(op.written):
+    if pure is None:
         remedy = "Declare the results that it writes as results of its own (mutates_args=())."
         what = f"{op.overload}, a custom operator that writes to its arguments"
         raise Unsupported(what, remedy, "custom-operator")
+    _refuse_shared_targets(op, [_argument(op, where, args, kwargs) for where in op.written])
     made = recorder.call(pure, args, kwargs)
-    results = made if isinstance(made, tuple) else (made,)
-    count = len(op.overload._schema.returns)
-    for where, value in zip(op.written, results[count:]):
-        assert isinstance(where, int)
-        target = args[where] if where < len(args) else kwargs[op.positional[where]]
-        recorder.call(torch.ops.aten.copy_.default, (target, value), {})
-    return None if not count else results[0] if count == 1 else results[:count]
+    results = list(made) if len(pure._schema.returns) > 1 else [made]
+    own = _torch.own_results(op.overload)
+    targets = [_argument(op, where, args, kwargs) for where in op.written]
+    for target, value in zip(targets, results[len(own) :], strict=True):
+        if isinstance(target, (list, tuple)):
+            for each, part in zip(target, value, strict=True):
+                recorder.call(torch.ops.aten.copy_.default, (each, part), {})
+        elif target is not None:
+            recorder.call(torch.ops.aten.copy_.default, (target, value), {})
+    returned: dict[int, Any] = dict(zip(own, results))
+    for place in range(len(op.overload._schema.returns)):
+        if place not in returned:
+            position = _torch.written_by_result(op.overload, place)
+            assert position is not None
+            returned[place] = _argument(op, position, args, kwargs)
+    found = [returned[place] for place in range(len(returned))]
+    return None if not found else found[0] if len(found) == 1 else tuple(found)
+
+
+def _refuse_shared_targets(op: Operator, targets: list[Any]) -> None:
+    """Refuses tensors written by one operator that share elements: what it writes last is not known."""
+    written = [each for each in tensors_in(targets) if type(each) is Fake]
+    for place, target in enumerate(written):
+        for other in written[:place]:
+            if other is target or _torch.storage_key(other) == _torch.storage_key(target):
+                if share_elements(target, other) is not False:
+                    what = f"{op.overload} writes to one memory through two arguments"
+                    raise Unsupported(what, "Call clone() on one of them.", "custom-operator")
+
+
+def _argument(op: Operator, where: int | str, args: tuple, kwargs: dict) -> Any:
+    """The argument at a position, or of a name; None where it is left out."""
+    position = op.positional.index(where) if isinstance(where, str) else where
+    return args[position] if position < len(args) else kwargs.get(op.positional[position])
 
 
 def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:

@@ -88,9 +88,10 @@ def key_of_facts(facts: Mapping[str, str]) -> str:
 
 def facts_of(function: Callable, settings: Settings) -> dict[str, str] | None:
     """What the cache key of a compiled callable is made of, by name; None for one that no other process could
-    recognise. Where a key is not found, the fact that differs from a stored one is told (`misses.py`)."""
+    recognise, and where a pass of the user's has no digest. Where a key is not found, the fact that differs from a
+    stored one is told (`misses.py`)."""
     named = named_code(function)
-    if named is None:
+    if named is None or settings.options.passes.without_digest:
         return None
     names, codes = named
     facts = {"callable": " ".join(names), "code": " ".join(codes)}
@@ -160,6 +161,7 @@ class StoredEntries:
 
     def __init__(self, function: Callable, settings: Settings, note: Note) -> None:
         self.note = note
+        self.unknown_pass = settings.options.passes.without_digest
         self.facts = facts_of(function, settings)
         self.key = None if self.facts is None else key_of_facts(self.facts)
         #: Files that this process has looked at, or will.
@@ -171,7 +173,9 @@ class StoredEntries:
     def newest(self) -> Iterator[Artifact]:
         """Up to `ENTRIES_READ` artifacts, newest first."""
         if self.key is None:
-            self.note("not used: the callable has no Python code that names it")
+            unknown = self.unknown_pass
+            why = f"the pass {unknown} has no digest" if unknown else "the callable has no Python code that names it"
+            self.note(f"not used: {why}")
             return
         path = _root() / self.key
         try:
@@ -258,6 +262,8 @@ def store(
 ) -> Path | None:
     """Write `artifact` for other processes; None (and a note that says why) where it cannot be."""
     facts = facts_of(function, settings)
+    if settings.options.passes.without_digest:
+        note(f"not stored: the pass {settings.options.passes.without_digest} has no digest")
     data = entry_bytes(artifact, note) if facts is not None else None
     if facts is None or data is None:
         return None
