@@ -220,7 +220,7 @@ class _Reader:
     def _dependent(self) -> frozenset[str]:
         """Buffers that are made of the scores by nests."""
         found = {self.scores}
-        for item in self.lowered.items[self.first + 1 : self.second]:
+        for item in self.lowered.items[self.first + 1 :]:
             if isinstance(item, LoopNest) and not found.isdisjoint(item.read):
                 found.add(item.store.buffer)
         return frozenset(found)
@@ -619,16 +619,16 @@ def _with_item(lowered: Lowered, item: Attention, reader: _Reader, second: int) 
     items[second] = item
     late = set(stored)
     moved: list[Item] = []
-    for number in range(reader.first, second):
+    for number in range(reader.first, len(items)):
         each = items[number]
-        if each is None:
+        if each is None or number == second:
             continue
         reads, writes = accesses(each)
-        if isinstance(each, LoopNest) and not writes[0] in needed and writes[0] in reader.dependent:
+        if isinstance(each, LoopNest) and writes[0] not in needed and writes[0] in reader.dependent:
             items[number] = None
         elif number == reader.first or writes and set(writes) <= stored.keys():
             items[number] = None
-        elif not late.isdisjoint(reads):
+        elif number < second and not late.isdisjoint(reads):
             plain = isinstance(each, LoopNest) and not each.partial and writes[0] not in item.read
             if not plain or any(len(reader.makers.get(name, ())) > 1 for name in (*reads, *writes)):
                 raise NotAttention("a statistic of the softmax is read before its result is there")

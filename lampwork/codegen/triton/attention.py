@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lampwork.codegen.triton.expressions import operation
+from lampwork.codegen.triton.expressions import COARSE, HALF, operation
 from lampwork.codegen.triton.function import FunctionWriter
 from lampwork.codegen.triton.masked_keys import Block, KeyRange, kept_parts, mask_of, needed_keys, unmasked
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, likely, power_of_two
-from lampwork.codegen.triton.values import NONE
+from lampwork.codegen.triton.values import NONE, Value
 from lampwork.errors import CompileError
 from lampwork.ir.attention import MAXIMUM, SCORE, SUM, TOTAL, Attention, read_attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Accumulate, Axis, Expr, Kernel, Load
+from lampwork.ir.loops import Accumulate, Axis, Compute, Expr, Index, Kernel, Load
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import Size, Symbol, add, bounds, floordiv, maximum, minimum, mul, product
 from lampwork.ir.target import Target
@@ -90,6 +90,8 @@ class AttentionWriter(FunctionWriter):
         form = Form((*item.batch, item.row), (scores, *item.stores))
         super().__init__(kernel, target, form, tiling or attention_tilings(kernel, target)[0])
         self.item: Attention = item
+        #: Whether what is written now are scores that need not be exact.
+        self.is_coarse = False
 
     def write(self, aligned_inputs: bool) -> DeviceKernel:
         item, tiling = self.item, self.tiling
@@ -221,7 +223,9 @@ class AttentionWriter(FunctionWriter):
         self.dims = ("y", "x")
         self.masks.pop("d", None)
         self.locals[SCORE.name] = (score, frozenset("yx"))
+        self.is_coarse = item.weights != "float32"
         value = self._widen(self.value(stretch.score), self.dims)
+        self.is_coarse = False
         if stretch.tail:
             value = self.name(f'tl.where({self.masks["x"][0]}, {value}, float("-inf"))')
         top = self.name(f"tl.reduce({value}, 1, {self._helper('max')})")
@@ -262,7 +266,27 @@ class AttentionWriter(FunctionWriter):
         self.locals[SUM.name] = (SUM.name, frozenset("ye"))
         for store in item.rows:
             self._store(store, ("y",))
+        self.is_coarse = item.result.value.dtype in HALF
         self._store(item.result, ("y", "e"))
+
+    def value(self, expr: Expr) -> Value:
+        """As for all kernels, but coarser in scores that make weights of half types: there is no memory access to hide
+        the work. Absolute errors of scores count, which are relative ones of their exponentials."""
+        if not isinstance(expr, Compute) or expr.dtype != "float32":
+            return super().value(expr)
+        if expr.op == "cast" and isinstance(expr.args[0], Index) and self.index_type == "tl.int32":
+            text, dims = self._position_value(expr.args[0].value)
+            if dims:
+                return self.name(f"({text}).to(tl.float32)"), dims  # conversions of 64 bits are slow
+        if not self.is_coarse or expr.op not in ("tanh", "div", "exp", "sigmoid", "reciprocal"):
+            return super().value(expr)
+        values = [self.value(arg) for arg in expr.args]
+        dims = NONE.union(*(varies for _, varies in values))
+        if expr.op != "tanh":
+            return COARSE[expr.op](self, "float32", *(text for text, _ in values)), dims
+        power = self.name(f"{self.helper('two_to_the')}({self.name(f'{values[0][0]} * {2 * float(LOG2_E)!r}')})")
+        more = self.name(f"{power} + 1.0")
+        return self.name(f"1.0 - {self.name(f'2.0 / {more}')}"), dims
 
     def _shape(self, dims: tuple[str, ...]) -> str:
         widths = {"d": str(_padded(self.item.inner)), "e": str(_padded(self.item.column))}
