@@ -318,8 +318,7 @@ class _Reader:
         buffer = self.buffers[ref.buffer]
         if ref.dtype != buffer.dtype:
             raise NotAttention("a factor is memory of another type")
-        place = unflattened(buffer, ref, index)
-        return self.value(ref.buffer, place if place is not None else view_index(buffer, ref, index), ref.dtype)
+        return self.value(ref.buffer, element(buffer, ref, index), ref.dtype)
 
     def value(self, name: str, index: tuple[Size, ...], dtype: str) -> Expr:
         """The element of a buffer, by what made it."""
@@ -519,9 +518,7 @@ class _Reader:
         if ref.shape != tuple([axis.extent for axis in axes]):
             raise NotAttention("the products have other sizes")
         buffer, index = self.buffers[ref.buffer], self.index(*axes)
-        place = unflattened(buffer, ref, index)
-        place = place if place is not None else view_index(buffer, ref, index)
-        return self.simple(self.pool.load(ref.buffer, place, ref.dtype), 1.0)
+        return self.simple(self.pool.load(ref.buffer, element(buffer, ref, index), ref.dtype), 1.0)
 
     def simple(self, load: Load, scale: float) -> tuple[Load, float]:
         """`load` through nests that copy, convert to a wider type, or multiply with a number."""
@@ -556,31 +553,50 @@ class _Reader:
         return inner, scale * factor
 
 
-def unflattened(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...] | None:
-    """The element of `buffer` that element `index` of a view denotes, whose last two dimensions are the buffer's, in
-    either order, and whose first are all others as one. None for other views."""
-    if view.offset != 0 or len(view.shape) not in (2, 3) or len(buffer.shape) < len(view.shape):
+def element(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The element of `buffer`, by its own dimensions, that element `index` of a view denotes. Of any strides where they
+    are numbers; of unknown sizes where the view's last two dimensions are the buffer's, and its first one is all
+    others. Raises `NotAttention` for other views."""
+    found = _unflattened(buffer, view, index)
+    if found is not None:
+        return found
+    sizes = (*buffer.shape, *buffer.strides, *view.shape, *view.strides, view.offset)
+    if not all(isinstance(size, int) for size in sizes):
+        raise NotAttention("a factor is a view of unknown strides")
+    covered = 1
+    for stride, extent in sorted(zip(buffer.strides, buffer.shape)):  # type: ignore[type-var]
+        if extent != 1 and stride != 0:
+            if stride < covered:
+                raise NotAttention("elements of a factor share memory")
+            covered += (extent - 1) * stride  # type: ignore[operator]
+    return view_index(buffer, view, index)
+
+
+def _unflattened(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...] | None:
+    if view.offset != 0:
         return None
-    for last in ((-2, -1), (-1, -2)):
-        pairs = [(buffer.shape[place], buffer.strides[place]) for place in last]
-        if pairs == list(zip(view.shape[-2:], view.strides[-2:])):
-            break
-    else:
-        return None
-    inner: list[Size] = [0, 0]
-    for place, part in zip(last, index[-2:]):
-        inner[place + 2] = part
-    outer_shape, outer_strides = buffer.shape[:-2], buffer.strides[:-2]
-    if len(view.shape) == 2:
-        return tuple(inner) if product(outer_shape) == 1 else None
-    stride = view.strides[0]
-    if product(outer_shape) != view.shape[0]:
-        return None
-    for extent, step in zip(reversed(outer_shape), reversed(outer_strides)):
-        if extent != 1 and step != stride:
+    found: list[Size] = [0] * len(buffer.shape)
+    left = [place for place, extent in enumerate(buffer.shape) if extent != 1]
+    for place in (-1, -2):
+        if view.shape[place] == 1:
+            continue
+        wanted = (view.shape[place], view.strides[place])
+        same = [own for own in left if (buffer.shape[own], buffer.strides[own]) == wanted]
+        if not same:
             return None
-        stride = mul(stride, extent)
-    return (*parts_of(index[0], outer_shape), *inner)
+        found[same[-1]] = index[place]
+        left.remove(same[-1])
+    shape = [buffer.shape[place] for place in left]
+    if product(shape) != product(view.shape[:-2]):
+        return None
+    stride = view.strides[0] if left else 0
+    for place in reversed(left):
+        if buffer.strides[place] != stride:
+            return None
+        stride = mul(stride, buffer.shape[place])
+    for place, part in zip(left, parts_of(index[0], shape)):
+        found[place] = part
+    return tuple(found)
 
 
 def parts_of(whole: Size, shape: Sequence[Size]) -> tuple[Size, ...]:

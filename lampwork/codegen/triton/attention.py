@@ -208,10 +208,9 @@ class AttentionWriter(FunctionWriter):
         """One block of keys."""
         item = self.item
         inner, column = _padded(item.inner), _padded(item.column)
-        start = self.name("start.to(tl.int64)") if self.index_type == "tl.int64" else "start"
         rows = self.symbols[item.row.name], self.masks.get("y")
         # keys^T: d down, x across
-        keys = self.name(f"{start} + {self._places('x', across=True)}")
+        keys = self.name(f"start + {self._places('x', across=True)}")
         self._enter("x", item.key, keys, not stretch.tail)
         self._enter("d", item.inner, self.name(self._places("d", False, str(inner))), item.inner.extent == inner)
         self.dims = ("d", "x")
@@ -238,7 +237,7 @@ class AttentionWriter(FunctionWriter):
         weights = self.name(f"{power}({exponent})")
         self._line(f"{TOTAL.name} = {TOTAL.name} * {scale} + tl.sum({weights}, 1)")
         # values: x down, e across
-        keys = self.name(f"{start} + {self._places('x', across=False)}")
+        keys = self.name(f"start + {self._places('x', across=False)}")
         self._enter("x", item.key, keys, not stretch.tail)
         self._enter("e", item.column, self.name(self._places("e", True, str(column))), item.column.extent == column)
         self.dims = ("x", "e")
