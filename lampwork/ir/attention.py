@@ -188,9 +188,7 @@ def attention_nests(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[lis
         found = [substitute(part, names) for part in store.index]
         at = tuple([names[axis.name] for axis in rows])
         own = {MAXIMUM: Load(maximum.name, at, "float32"), TOTAL: Load(total.name, at, "float32")}
-        nests.append(
-            LoopNest(axes, Store(store.buffer, tuple(found), replaced(store.value, own)), origin=item.origin)
-        )
+        nests.append(LoopNest(axes, Store(store.buffer, tuple(found), replaced(store.value, own)), origin=item.origin))
     result = item.result
     nests.append(
         LoopNest(columns, Store(result.buffer, result.index, replaced(result.value, stats)), origin=item.origin)

@@ -717,9 +717,7 @@ def attention_kernel(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[Ke
         return parameters.setdefault(buffer, f"b{len(parameters)}")
 
     def on_load(load: Load, index: tuple[Size, ...], indirect: tuple, mask: Expr | None) -> Expr:
-        return pool.load(
-            parameter(load.buffer), (offset(load.buffer, index),), load.dtype, indirect, mask, load.other
-        )
+        return pool.load(parameter(load.buffer), (offset(load.buffer, index),), load.dtype, indirect, mask, load.other)
 
     rewrite = rewriter(pool, values, on_load)
 

@@ -1,7 +1,7 @@
 """`schedule`: operators over buffers become fused kernels and a plan of steps and memory.
 
-Lowered -> attention -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> shared memory -> places of buffers
--> Program
+Lowered -> attention -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> shared memory -> places of
+buffers -> Program
 """
 
 from __future__ import annotations

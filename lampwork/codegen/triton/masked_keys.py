@@ -209,5 +209,3 @@ def _solved(difference: Size, block: Block, largest: bool) -> KeyRange:
     row = block.last if (of_row > 0) == largest else block.first
     rest = add(rest, mul(row, of_row))
     return KeyRange(start=mul(rest, -1)) if of_key > 0 else KeyRange(end=add(rest, 1))
-
-

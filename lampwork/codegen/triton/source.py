@@ -9,9 +9,9 @@
                                                   tl.store(b1 + x, t2)
 
 Every operation is a line, and equal texts are one line: phases of a kernel that keeps whole rows share what they load.
-Loops are written here, matrix products in `product`, attention in `attention`, reductions in `folds`, values and memory accesses in `values`.
-Equal kernels give equal texts, but for comments (lines that begin with #), which name the operators they came from.
-Nothing here imports Triton or torch.
+Loops are written here, matrix products in `product`, attention in `attention`, reductions in `folds`, values and memory
+accesses in `values`. Equal kernels give equal texts, but for comments (lines that begin with #), which name the
+operators they came from. Nothing here imports Triton or torch.
 """
 
 from __future__ import annotations

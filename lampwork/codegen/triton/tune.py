@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lampwork.codegen.triton import stored
-from lampwork.codegen.triton.compile import compile_kernels, release
 from lampwork.codegen.triton.attention import attention_tilings
+from lampwork.codegen.triton.compile import compile_kernels, release
 from lampwork.codegen.triton.product import product_tilings
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.tiles import Tiling, candidate_tilings

@@ -11,11 +11,11 @@ from lampwork.config import Options, Settings
 from lampwork.debug.interpret_lowered import interpret_lowered
 from lampwork.ir.attention import Attention, attention_body, read_attention
 from lampwork.ir.print import lowered_text
-from lampwork.ir.verify import verify_lowered
-from lampwork.schedule import schedule
-from lampwork.schedule import attention as stage
-from lampwork.schedule.attention import fuse_attention
 from lampwork.ir.program import Extern
+from lampwork.ir.verify import verify_lowered
+from lampwork.schedule import attention as stage
+from lampwork.schedule import schedule
+from lampwork.schedule.attention import fuse_attention
 from tests.unit.codegen.triton.attentions import PROGRAMS, by_hand, factors, lowered_of
 from tests.unit.codegen.triton.programs import TARGET
 from tests.unit.lower.graphs import _flatten
@@ -115,7 +115,8 @@ def no_softmax(q, k, v):
 
 
 @pytest.mark.parametrize(
-    "function", [with_weights, two_products, masked_afterwards, without_maximum, over_rows, of_transposed, of_other_rows]
+    "function",
+    [with_weights, two_products, masked_afterwards, without_maximum, over_rows, of_transposed, of_other_rows],
 )
 def test_what_is_no_attention(function):
     refusals(function, factors())
