@@ -187,7 +187,7 @@ def attention_nests(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[lis
         names = {item.row.name: parts[last] if last < len(parts) else 0, **{axis.name: whole for axis in item.batch}}
         found = [substitute(part, names) for part in store.index]
         at = tuple([names[axis.name] for axis in rows])
-        own = {MAXIMUM: Load(maximum.name, at, "float32"), TOTAL: Load(total.name, at, "float32")}
+        own: dict[Expr, Expr] = {MAXIMUM: Load(maximum.name, at, "float32"), TOTAL: Load(total.name, at, "float32")}
         nests.append(LoopNest(axes, Store(store.buffer, tuple(found), replaced(store.value, own)), origin=item.origin))
     result = item.result
     nests.append(

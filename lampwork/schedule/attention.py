@@ -392,8 +392,8 @@ class _Reader:
         if any("j" in symbols(part) for part in index):
             raise NotAttention("the scores of other rows are folded")
         pool = self.pool
+        found: Expr | None = None
         value = self.widened(self.inlined(nest, index, {fold.axes[0].name: self.symbols["j"]}))
-        found = None
         if fold.op == "max" and value.dtype == "float32":
             if self.target is None:
                 if SCORE not in nodes([value]):
@@ -458,9 +458,9 @@ class _Reader:
                     return pool.constant(part.value, "float32")
                 if type(part) is Load:
                     return pool.compute("cast", (part,), "float32")
-                if part.op == "cast" and part.args[0].dtype == "float32":
+                if type(part) is Compute and part.op == "cast" and part.args[0].dtype == "float32":
                     return walk(part.args[0])
-                if part.op == "where":
+                if type(part) is Compute and part.op == "where":
                     return pool.compute("where", tuple(map(walk, part.args)), "float32")
                 return pool.compute("cast", (part,), "float32")
             if type(part) is not Compute:
@@ -518,7 +518,7 @@ class _Reader:
         if ref.shape != tuple([axis.extent for axis in axes]):
             raise NotAttention("the products have other sizes")
         buffer, index = self.buffers[ref.buffer], self.index(*axes)
-        return self.simple(self.pool.load(ref.buffer, element(buffer, ref, index), ref.dtype), 1.0)
+        return self.simple(Load(ref.buffer, element(buffer, ref, index), ref.dtype), 1.0)
 
     def simple(self, load: Load, scale: float) -> tuple[Load, float]:
         """`load` through nests that copy, convert to a wider type, or multiply with a number."""
@@ -532,9 +532,8 @@ class _Reader:
                 found.clear()
                 return self.pool.constant(0.0, "float64")
             index = tuple(map(joined, index))
-            made = self.pool.load(inner.buffer, index, inner.dtype)
-            found.append(made)
-            return made
+            found.append(Load(inner.buffer, index, inner.dtype))
+            return found[-1]
 
         value = rewriter(self.pool, axis_values(nest, load.index), on_load)(nest.store.value)
         while type(value) is Compute:
@@ -560,15 +559,17 @@ def element(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[S
     found = _unflattened(buffer, view, index)
     if found is not None:
         return found
-    sizes = (*buffer.shape, *buffer.strides, *view.shape, *view.strides, view.offset)
-    if not all(isinstance(size, int) for size in sizes):
+    sizes = (*view.shape, *view.strides, view.offset)
+    shape = [extent for extent in buffer.shape if isinstance(extent, int)]
+    strides = [stride for stride in buffer.strides if isinstance(stride, int)]
+    if not all(isinstance(size, int) for size in sizes) or {len(shape), len(strides)} != {len(buffer.shape)}:
         raise NotAttention("a factor is a view of unknown strides")
     covered = 1
-    for stride, extent in sorted(zip(buffer.strides, buffer.shape)):  # type: ignore[type-var]
+    for stride, extent in sorted(zip(strides, shape)):
         if extent != 1 and stride != 0:
             if stride < covered:
                 raise NotAttention("elements of a factor share memory")
-            covered += (extent - 1) * stride  # type: ignore[operator]
+            covered += (extent - 1) * stride
     return view_index(buffer, view, index)
 
 

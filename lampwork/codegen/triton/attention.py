@@ -130,9 +130,9 @@ class AttentionWriter(FunctionWriter):
         place = f"{program} % {count}"
         self.first = Symbol("first", 0, max(bounds(item.row.extent)[1] - 1, 0))
         self.last = add(self.first, tiling.y_block - 1)
-        self.block = Block(item.row.name, item.key.name, self.first, self.last)
+        self.tile = Block(item.row.name, item.key.name, self.first, self.last)
         self.mask = mask_of(item.score)
-        self.needed = needed_keys(self.mask, self.block) if self.mask is not None else KeyRange()
+        self.needed = needed_keys(self.mask, self.tile) if self.mask is not None else KeyRange()
         if self.needed.end is not None:
             place = f"{count} - 1 - {self.name(place)}"
         place = self.name(place)
@@ -185,11 +185,11 @@ class AttentionWriter(FunctionWriter):
         if self.needed.start is not None:
             start = mul(floordiv(maximum(self.needed.start, 0), size), size)
         end = extent if self.needed.end is None else minimum(maximum(self.needed.end, 0), extent)
-        kept = kept_parts(self.mask, self.block) if self.mask is not None else KeyRange()
+        kept = kept_parts(self.mask, self.tile) if self.mask is not None else KeyRange()
         if kept is None:
             whole = isinstance(extent, int) and extent % size == 0
             return [Stretch(self._scalar(start), self._scalar(end), item.score, not whole)]
-        lean = unmasked(item.score, self.block) if self.mask is not None else item.score
+        lean = unmasked(item.score, self.tile) if self.mask is not None else item.score
         middle = start
         if kept.start is not None:
             first = mul(floordiv(add(maximum(kept.start, 0), size - 1), size), size)
