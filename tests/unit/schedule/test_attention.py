@@ -16,7 +16,7 @@ from lampwork.ir.verify import verify_lowered
 from lampwork.schedule import attention as stage
 from lampwork.schedule import schedule
 from lampwork.schedule.attention import fuse_attention
-from tests.unit.codegen.triton.attentions import PROGRAMS, by_hand, factors, lowered_of
+from tests.unit.codegen.triton.attentions import PROGRAMS, by_hand, causal, factors, flex, lowered_of
 from tests.unit.codegen.triton.programs import TARGET
 from tests.unit.lower.graphs import _flatten
 
@@ -25,6 +25,8 @@ from tests.unit.lower.graphs import _flatten
 def _small(monkeypatch):
     torch.manual_seed(0)
     monkeypatch.setattr(stage, "FEWEST_SCORES", 1)
+    monkeypatch.setattr(stage, "FEWEST_ROWS", 32)
+    monkeypatch.setattr(stage, "_skips_keys", lambda item: True)
 
 
 def items_of(lowered, kind):
@@ -132,6 +134,14 @@ def test_reasons_are_given():
 def test_a_few_scores_stay_apart(monkeypatch):
     monkeypatch.undo()
     assert refusals(by_hand, factors()) == ["the scores are few"]
+
+
+def test_float32_where_keys_are_skipped(monkeypatch):
+    monkeypatch.undo()
+    arguments = factors(heads=4, rows=256, keys=256, dtype=torch.float32)
+    assert refusals(by_hand, arguments) == ["float32 is multiplied as fast by the vendor, and no key is skipped"]
+    assert items_of(fuse_attention(lowered_of(flex(causal), arguments)[0], TARGET)[0], Attention)
+    assert items_of(fuse_attention(lowered_of(by_hand, [each.half() for each in arguments])[0], TARGET)[0], Attention)
 
 
 def test_not_where_numbers_are_to_be_eagers():
