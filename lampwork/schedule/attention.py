@@ -39,6 +39,7 @@ from lampwork.ir.loops import (
     LoopNest,
     Parameter,
     Store,
+    children,
     nodes,
     storage_numel,
 )
@@ -75,11 +76,11 @@ from lampwork.schedule.inline import axis_values, stores_every_element
 HALF = ("float16", "bfloat16")
 #: Products by the places of their factors.
 PRODUCTS = {"aten::mm.default": (0, 1), "aten::bmm.default": (0, 1)}
-#: Scores from which on they are worth keeping out of memory (H100, bfloat16: 8 heads of 128 rows take 8 us in one kernel,
-#: 19 apart), rows that fill a tile of a kernel, and the widest rows of q and v that a program has room for.
+#: Scores from which on they are worth keeping out of memory (H100, bfloat16: 8 heads of 128 rows take 8 us as one
+#: kernel, 19 apart), rows that fill a tile of a kernel, and the widest rows of q and v that a program has room for.
 FEWEST_SCORES, FEWEST_ROWS, WIDEST = 1 << 17, 64, 256
-#: Operations on one score that are worth computing in the kernel.
-MOST_OPERATIONS = 256
+#: Operations of a score, each as often as it is read: an expression in a kernel is a tree.
+LONGEST_SCORE = 1024
 
 
 class NotAttention(Exception):
@@ -107,6 +108,13 @@ def pays(item: Attention, target: Target) -> None:
         raise NotAttention("float32 is multiplied as fast by the vendor, and no key is skipped")
 
 
+def _written_size(expr: Expr) -> int:
+    sizes: dict[int, int] = {}
+    for part in nodes([expr]):
+        sizes[id(part)] = 1 + sum(sizes[id(child)] for child in children(part))
+    return sizes[id(expr)]
+
+
 def _skips_keys(item: Attention) -> bool:
     """Whether the mask says of positions which keys a block of rows does not need."""
     mask = mask_of(item.score)
@@ -130,13 +138,15 @@ def fuse_attention(lowered: Lowered, target: Target) -> tuple[Lowered, list[Refu
     if target.device == "cpu" or lowered.copies:
         return lowered, refused
     number = 0
+    makers = _makers(lowered)
     while number < len(lowered.items):
         item = lowered.items[number]
         if isinstance(item, Extern) and item.op in PRODUCTS:
-            found = _first_product(lowered, number)
+            found = _first_product(lowered, number, makers)
             if found is not None:
                 try:
-                    lowered, number = _fused(lowered, found, number, target)
+                    lowered, number = _fused(lowered, found, number, makers, target)
+                    makers = _makers(lowered)
                 except NotAttention as stop:
                     refused.append(_refusal(lowered, found, number, str(stop)))
         number += 1
@@ -151,14 +161,13 @@ def _refusal(lowered: Lowered, first: int, second: int, reason: str) -> RefusedF
     return RefusedFusion("fusion-attention", one.origin, other.origin, reason, size)
 
 
-def _first_product(lowered: Lowered, second: int) -> int | None:
+def _first_product(lowered: Lowered, second: int, makers: Mapping[str, list[int]]) -> int | None:
     """The product whose elements, one by one and folded, the left factor of another one is made of."""
     call = lowered.items[second]
     assert isinstance(call, Extern)
     weights, result = call.args[0], call.outputs[0]
     if not isinstance(weights, TensorRef) or result is None or call.kwargs:
         return None
-    makers = _makers(lowered)
     pending, seen, folds, found = [weights.buffer], {weights.buffer}, False, []
     while pending:
         for number in makers.get(pending.pop(), ()):
@@ -183,8 +192,10 @@ def _makers(lowered: Lowered) -> dict[str, list[int]]:
     return makers
 
 
-def _fused(lowered: Lowered, first: int, second: int, target: Target) -> tuple[Lowered, int]:
-    reader = _Reader(lowered, first, second)
+def _fused(
+    lowered: Lowered, first: int, second: int, makers: Mapping[str, list[int]], target: Target
+) -> tuple[Lowered, int]:
+    reader = _Reader(lowered, first, second, makers)
     item = reader.item()
     pays(item, target)
     return _with_item(lowered, item, reader, second)
@@ -196,14 +207,14 @@ def _fused(lowered: Lowered, first: int, second: int, target: Target) -> tuple[L
 class _Reader:
     """The nests between two products as expressions of one score."""
 
-    def __init__(self, lowered: Lowered, first: int, second: int) -> None:
+    def __init__(self, lowered: Lowered, first: int, second: int, makers: Mapping[str, list[int]]) -> None:
         self.lowered, self.buffers = lowered, lowered.buffers
         self.first, self.second = first, second
         one, other = lowered.items[first], lowered.items[second]
         assert isinstance(one, Extern) and isinstance(other, Extern)
         self.one, self.other = one, other
         self.pool = Pool()
-        self.makers = _makers(lowered)
+        self.makers = makers
         self.scores = one.outputs[0] or ""
         self.dependent = self._dependent()
         result = self.buffers[other.outputs[0] or ""]
@@ -310,7 +321,7 @@ class _Reader:
 
     def check(self, item: Attention) -> None:
         """Raises `NotAttention` for what a kernel of it could not compute, or would read at the wrong time."""
-        if sum(operation_cost(part) for part in nodes([item.score])) > MOST_OPERATIONS:
+        if _written_size(item.score) > LONGEST_SCORE:
             raise NotAttention("a score is a long computation")
         if any(type(part) is Compute and part.op == "random" for part in item.parts):
             raise NotAttention("random numbers are drawn for each score")

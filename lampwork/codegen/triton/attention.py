@@ -22,13 +22,13 @@ from dataclasses import dataclass
 
 from lampwork.codegen.triton.expressions import COARSE, HALF, operation
 from lampwork.codegen.triton.function import FunctionWriter
-from lampwork.ir.masked_keys import Block, KeyRange, kept_parts, mask_of, needed_keys, unmasked
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, likely, power_of_two
 from lampwork.codegen.triton.values import NONE, Value
 from lampwork.errors import CompileError
 from lampwork.ir.attention import MAXIMUM, SCORE, SUM, TOTAL, Attention, read_attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Axis, Compute, Expr, Index, Kernel, Load
+from lampwork.ir.masked_keys import Block, KeyRange, kept_parts, mask_of, needed_keys, unmasked
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import Size, Symbol, add, bounds, floordiv, maximum, minimum, mul, product
 from lampwork.ir.target import Target

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lampwork.config import Options, Settings
+from lampwork.debug.interpret.steps import run_program
 from lampwork.debug.interpret_lowered import interpret_lowered
 from lampwork.ir.attention import Attention, attention_body, read_attention
 from lampwork.ir.print import lowered_text
@@ -149,6 +150,29 @@ def test_not_where_numbers_are_to_be_eagers():
     program = schedule(lowered_of(by_hand, factors(), settings)[0], settings, TARGET)
     assert not any(each.name.startswith("attention_") for each in program.kernels)
     assert not program.refused
+
+
+def test_scores_that_are_long_computations():
+    def function(q, k, v):
+        scores = (q @ k.mT).float()
+        for _ in range(12):
+            scores = scores * scores.cos()
+        return torch.softmax(scores, -1).to(v.dtype) @ v
+
+    assert refusals(function, factors()) == ["a score is a long computation"]
+
+
+def test_kernels_mean_what_items_mean(monkeypatch):
+    """The tree of loops, which computes the scores three times, by its own interpreter."""
+    function, _ = PROGRAMS["causal"]
+    arguments = factors(rows=12, keys=20, inner=4, column=6, dtype=torch.float32)
+    monkeypatch.setattr(stage, "FEWEST_ROWS", 1)
+    lowered, inputs = lowered_of(function, arguments)
+    program = schedule(lowered, Settings(), TARGET)
+    assert any(each.name.startswith("attention_") for each in program.kernels)
+    with torch.no_grad():
+        expected = function(*arguments)
+    torch.testing.assert_close(run_program(program, inputs(arguments))[0], expected)
 
 
 def test_values_written_in_between():

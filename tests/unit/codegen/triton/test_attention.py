@@ -10,10 +10,10 @@ import torch
 
 from lampwork.codegen.triton import worker
 from lampwork.codegen.triton.attention import attention_tilings
-from lampwork.ir.masked_keys import Block, kept_parts, mask_of, needed_keys, unmasked
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.ir.attention import SCORE
 from lampwork.ir.loops import Compute, Constant, Index
+from lampwork.ir.masked_keys import Block, kept_parts, mask_of, needed_keys, unmasked
 from lampwork.ir.size import Symbol, add, evaluate, mul
 from lampwork.schedule import attention as stage
 from tests.unit.codegen.triton.attentions import (
