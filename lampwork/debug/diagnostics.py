@@ -401,6 +401,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "attention, sorting.",
         "None is needed where the vendor's operator is the fast one.",
     ),
+    "fusion-attention": Meaning(
+        "fusion",
+        "Two matrix products with a softmax between them do not become one attention kernel.",
+        "Do not return or read the weights, if only the result is needed.",
+    ),
     "fusion-between": Meaning(
         "fusion",
         "Another kernel must run between the two.",

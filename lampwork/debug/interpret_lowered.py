@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from lampwork.ir.attention import Attention, attention_nests
 from lampwork.ir.dtype import FLOAT8, STORED
 from lampwork.ir.interpret import interpret_nest, size_values
 from lampwork.ir.loops import Expr, Load, LoopNest
@@ -69,6 +71,8 @@ class _Run:
         for item in self.lowered.items:
             if isinstance(item, LoopNest):
                 self.nest(item)
+            elif isinstance(item, Attention):
+                self.attention(item)
             elif isinstance(item, Extern):
                 self.extern(item)
             elif isinstance(item, Check):
@@ -94,6 +98,18 @@ class _Run:
             self.tensors[target] = self.allocate(target)
         dtype, made = self.tensors[target].dtype, torch.from_numpy(arrays[target].copy())
         self.tensors[target].copy_(made.view(dtype) if self.lowered.buffers[target].dtype in FLOAT8 else made.to(dtype))
+
+    def attention(self, item: Attention) -> None:
+        nests, between = attention_nests(item, self.lowered.buffers)
+        outer = self.lowered
+        self.lowered = replace(outer, buffers={**outer.buffers, **between})
+        try:
+            for nest in nests:
+                self.nest(nest)
+        finally:
+            self.lowered = outer
+            for name in between:
+                self.tensors.pop(name, None)
 
     def view(self, ref: TensorRef) -> torch.Tensor:
         base = self.tensors[ref.buffer]

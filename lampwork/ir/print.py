@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lampwork.ir.attention import Attention
 from lampwork.ir.dtype import SHORT
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.program import (
@@ -115,6 +116,18 @@ def nest_text(nest: LoopNest) -> str:
     return f"{prefix}{target} {sign} {value}" + ("  (partial)" if nest.partial else "")
 
 
+def attention_text(item: Attention) -> str:
+    """`for b0<8, i<128: max(j<128) f(a0 = sum(d<64) q * k); e<64: o = sum(j<128) .. * v`"""
+    parts = [
+        f"for {_axes((*item.batch, item.row))}: attention",
+        f"a0 = sum({_axes((item.inner,))}) {expression_text(item.query)} * {expression_text(item.keys)}",
+        f"a1, a2 = softmax({_axes((item.key,))}) {expression_text(item.score)}",
+        f"a3 = sum({_axes((item.key,))}) {short(item.weights)}(softmax) * {expression_text(item.values)}",
+    ]
+    parts += [f"{store.buffer}[{_sizes(store.index)}] = {expression_text(store.value)}" for store in item.stores]
+    return "; ".join(parts)
+
+
 def _argument(value: object) -> str:
     if isinstance(value, TensorRef):
         offset = f"+{size_text(value.offset)}" if value.offset != 0 else ""
@@ -129,6 +142,8 @@ def _argument(value: object) -> str:
 def item_text(item: object) -> str:
     if isinstance(item, LoopNest):
         return nest_text(item)
+    if isinstance(item, Attention):
+        return attention_text(item)
     if isinstance(item, Extern):
         arguments = [_argument(value) for value in item.args]
         arguments += [f"{name}={_argument(value)}" for name, value in item.kwargs]
@@ -184,6 +199,8 @@ def lowered_text(lowered: Lowered) -> str:
 def _written(item: object) -> list[str]:
     if isinstance(item, LoopNest):
         return [item.store.buffer]
+    if isinstance(item, Attention):
+        return list(item.written)
     if isinstance(item, Extern):
         return [output for output in item.outputs if output is not None]
     return []

@@ -13,6 +13,7 @@ from lampwork.ir.location import Location, Origin
 from lampwork.ir.record import record
 
 if TYPE_CHECKING:  # the runtime reads programs and loads no loop IR
+    from lampwork.ir.attention import Attention
     from lampwork.ir.loops import Buffer, Kernel, LoopNest
     from lampwork.ir.size import Size
 
@@ -87,7 +88,7 @@ class Assumed:
     location: Location = Location()
 
 
-Item = Union["LoopNest", Extern, Check]
+Item = Union["LoopNest", "Attention", Extern, Check]
 
 
 @record

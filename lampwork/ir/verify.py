@@ -30,6 +30,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lampwork.ir.attention import Attention, attention_nests
 from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import POSITIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
@@ -78,6 +79,15 @@ def verify_lowered(lowered: Lowered) -> None:
                 else:
                     _require(target not in written, item, f"P3: second writer of {target}")
             written.add(target)
+        elif isinstance(item, Attention):
+            nests, between = attention_nests(item, buffers)
+            for nest in nests:
+                _verify_nest(nest, {**buffers, **between}, lowered.sizes)
+            for name in (*item.written, *reads):
+                _require(not buffers[name].device, item, f"P6: {name} is on {buffers[name].device}")
+            for name in item.written:
+                _require(name not in written, item, f"P3: second writer of {name}")
+                written.add(name)
         elif isinstance(item, Extern):
             for output in item.outputs:
                 if output is not None:
@@ -129,6 +139,8 @@ def item_reads(item: Any) -> set[str]:
         for _, bound in item.store.indirect:
             reads |= {load.buffer for load in loads_of(bound)}
         return reads | ({item.store.buffer} if item.partial else set())
+    if isinstance(item, Attention):
+        return set(item.read)
     if isinstance(item, Extern):
         return {ref.buffer for ref in tensor_refs(item)} | set(item.mutates)
     return {item.buffer}

@@ -13,7 +13,7 @@ import torch
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import TensorRef
-from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
+from lampwork.ir.size import Size, add, bounds, exact_quotient, floordiv, maximum, minimum, mod, mul, product
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import dtype_name
 from lampwork.lower.rules import view_rule
@@ -47,8 +47,12 @@ def reshape_pieces(old: tuple[Size, ...], new: tuple[Size, ...]) -> tuple[Piece,
             if j < len(new):
                 right, j = new[j], j + 1
             while left != right:
-                smaller_left = isinstance(left, int) and isinstance(right, int) and left < right
-                if i < len(old) and (smaller_left or j >= len(new) or not isinstance(right, int)):
+                if isinstance(left, int) and isinstance(right, int):
+                    takes_left = left < right
+                else:  # of a multiple and its divisor the latter takes another dimension
+                    is_multiple = right != 0 and exact_quotient(left, right) is not None
+                    takes_left = not is_multiple and not isinstance(right, int)
+                if i < len(old) and (takes_left or j >= len(new)):
                     left, i = mul(left, old[i]), i + 1
                 elif j < len(new):
                     right, j = mul(right, new[j]), j + 1

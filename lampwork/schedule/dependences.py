@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lampwork.ir.attention import Attention
 from lampwork.ir.loops import Buffer, Index, Load, LoopNest
 from lampwork.ir.program import Check, Extern, Item, tensor_refs
 from lampwork.ir.size import SizeExpr, symbols
@@ -80,6 +81,8 @@ def find_dependences(
 def accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(item, LoopNest):
         return item.read, (item.store.buffer,)
+    if isinstance(item, Attention):
+        return item.read, item.written
     if isinstance(item, Check):
         return (item.buffer,), ()
     found = dict.fromkeys(ref.buffer for ref in tensor_refs(item))
@@ -113,6 +116,16 @@ def _sizes_read(item: Item, buffers: Mapping[str, Buffer], makers: Mapping[str, 
                 sizes += node.index
         sizes += item.store.index
         names = [name for accessed in accesses(item) for name in accessed]
+    elif isinstance(item, Attention):
+        made = item.written
+        sizes += [axis.extent for axis in item.axes]
+        for node in item.parts:
+            if type(node) is Index:
+                sizes.append(node.value)
+            elif type(node) is Load:
+                sizes += node.index
+        sizes += [part for store in item.stores for part in store.index]
+        names = [*item.read, *item.written]
     elif isinstance(item, Extern):
         made = item.outputs
         sizes += [value for value in _leaves((item.args, item.kwargs)) if isinstance(value, SizeExpr)]

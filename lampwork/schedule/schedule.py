@@ -1,14 +1,18 @@
 """`schedule`: operators over buffers become fused kernels and a plan of steps and memory.
 
-Lowered -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> shared memory -> places of buffers
--> Program
+Lowered -> attention -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> shared memory -> places of
+buffers -> Program
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.ir.alternative import Choose
+from lampwork.ir.attention import Attention
 from lampwork.ir.loops import Axis, Buffer, Kernel, Load, LoopNest, Origin, Store
 from lampwork.ir.program import (
     Extern,
@@ -24,6 +28,7 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
+from lampwork.schedule.attention import attention_kernel, fuse_attention
 from lampwork.schedule.copies import Copies, NotFused, written_out
 from lampwork.schedule.dependences import find_dependences
 from lampwork.schedule.expressions import view_index
@@ -31,7 +36,7 @@ from lampwork.schedule.in_place import reuse_memory
 from lampwork.schedule.levels import find_levels
 from lampwork.schedule.plan import place_buffers
 from lampwork.schedule.products import Version, chosen_versions, movable_products
-from lampwork.schedule.segment import Segment, same_text, schedule_segment
+from lampwork.schedule.segment import Segment, same_text, schedule_segment, with_name
 from lampwork.turns import give_way
 
 
@@ -41,14 +46,19 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     `choose`: decides which matrix products are fused with what follows them (see `products`); by default none is.
     Raises `CompileError` for a write to an input from a view with another element type.
     """
+    refused: list[RefusedFusion] = []
+    if not settings.options.exact:
+        lowered, refused = fuse_attention(lowered, target)
     while True:
         try:
-            return _schedule(lowered, target, choose)
+            return _schedule(lowered, target, choose, refused)
         except NotFused as stop:
             lowered = written_out(lowered, stop.tables)
 
 
-def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Program:
+def _schedule(
+    lowered: Lowered, target: Target, choose: Choose | None, refusals: Sequence[RefusedFusion] = ()
+) -> Program:
     buffers = dict(lowered.buffers)
     items = [*lowered.items, *(_write_nest(write, lowered) for write in lowered.writes)]
     copies = Copies(lowered.copies)
@@ -87,8 +97,16 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
     kernels: list[Kernel] = []
     kernel_numbers: dict[str, int] = {}
     steps: list[Step] = []
-    refused: list[RefusedFusion] = []
+    refused: list[RefusedFusion] = list(refusals)
     unscheduled_bytes = 0
+
+    def launch(kernel: Kernel, *others: Any) -> Launch:
+        place = kernel_numbers.get(same_text(kernel))
+        if place is None:
+            place = kernel_numbers[same_text(kernel)] = len(kernels)
+            kernels.append(kernel)
+        return Launch(place, *others)
+
     for level in range(-1, max(levels, default=-1) + 1):
         version = scheduled.get(level)
         if version is not None:
@@ -96,13 +114,9 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
             buffers.update({buffer.name: buffer for buffer in (*version.made, *segment.new_buffers)})
             unscheduled_bytes += segment.unscheduled_bytes
             for made in segment.kernels:
-                place = kernel_numbers.get(same_text(made.kernel))
-                if place is None:
-                    place = kernel_numbers[same_text(made.kernel)] = len(kernels)
-                    kernels.append(made.kernel)
                 origins = tuple(dict.fromkeys(nests[number].origin for number in made.nests))
                 sizes = tuple(_size(size) if isinstance(size, str) else size for size in made.sizes)
-                steps.append(Launch(place, made.buffers, sizes, origins, made.table))
+                steps.append(launch(made.kernel, made.buffers, sizes, origins, made.table))
             refused += [
                 RefusedFusion(
                     one.refusal.id,
@@ -115,7 +129,10 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
             ]
         for number in externs.get(level, []):
             item = items[number]
-            if number not in calls and not isinstance(item, LoopNest):
+            if isinstance(item, Attention):
+                kernel, names, taken = attention_kernel(item, buffers)
+                steps.append(launch(with_name(kernel), names, tuple(map(_size, taken)), (item.origin,)))
+            elif number not in calls and not isinstance(item, LoopNest):
                 steps.append(item)
 
     lowered, kernels, steps, buffers = reuse_memory(lowered, kernels, steps, buffers)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import prod
 
+from lampwork.ir.attention import read_attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Load, Loop, LoopNest
@@ -249,6 +250,7 @@ def with_name(kernel: Kernel) -> Kernel:
     """
     text = kernel_text(replace(kernel, name=""))
     kind = "reduce" if "accumulator " in text else "rows" if kernel.horizontal else "pointwise"
+    kind = "attention" if read_attention(kernel) is not None else kind
     words = [kind, *_operators(kernel), blake2b(text.encode(), digest_size=6).hexdigest()]
     return Kernel("_".join(words), kernel.parameters, kernel.body, kernel.sizes, kernel.origins, kernel.horizontal)
 

@@ -13,6 +13,7 @@ import torch.fx
 from lampwork.debug.interpret.graphs import GraphRun, prepacked
 from lampwork.debug.interpret.nests import Nests
 from lampwork.debug.interpret.steps import Execution, Steps
+from lampwork.ir.attention import Attention
 from lampwork.ir.location import Location, Origin
 from lampwork.ir.loops import Kernel, LoopNest
 from lampwork.ir.program import Extern, Launch, Lowered, Step, step_buffers
@@ -137,6 +138,8 @@ class _NotingNests(Nests):
 def _stores(item: Any) -> tuple[str, ...]:
     if isinstance(item, LoopNest):
         return (item.store.buffer,)
+    if isinstance(item, Attention):
+        return item.written
     return tuple(name for name in item.outputs if name is not None) if isinstance(item, Extern) else ()
 
 

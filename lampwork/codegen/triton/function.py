@@ -30,6 +30,9 @@ class FunctionWriter(FoldWriter):
     def __init__(self, kernel: Kernel, target: Target, form: Form, tiling: Tiling) -> None:
         super().__init__(kernel, target, "tl.int64" if _is_large(form, kernel) else "tl.int32")
         self.form, self.tiling = form, tiling
+        for parameter in kernel.parameters:
+            if parameter.dtype not in STORED:
+                raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
         self.aligned_inputs = True
 
     def _outer(self) -> Size:
@@ -45,9 +48,6 @@ class FunctionWriter(FoldWriter):
     def write(self, aligned_inputs: bool) -> DeviceKernel:
         kernel = self.kernel
         self.aligned_inputs = aligned_inputs
-        for parameter in kernel.parameters:
-            if parameter.dtype not in STORED:
-                raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
         if kernel.horizontal:
             self.lines += prologue(kernel, self.index_type)
         grid = self._outer()
@@ -71,6 +71,11 @@ class FunctionWriter(FoldWriter):
         ]
         if kernel.horizontal:
             return self._device_kernel(("*i64", "i32"), (0,), blocks, grid)
+        return self.finished(aligned_inputs, blocks, grid)
+
+    def finished(self, aligned_inputs: bool, blocks: list[tuple[str, int]], grid: Size) -> DeviceKernel:
+        """The kernel of the lines so far, called with its buffers and sizes."""
+        kernel = self.kernel
         size_type = "i64" if self.index_type == "tl.int64" else "i32"
         signature = (*(POINTERS[p.dtype] for p in kernel.parameters), *(size_type for _ in kernel.sizes))
         aligned = tuple(place for place, p in enumerate(kernel.parameters) if p.aligned or aligned_inputs)

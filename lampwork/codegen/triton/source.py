@@ -9,15 +9,16 @@
                                                   tl.store(b1 + x, t2)
 
 Every operation is a line, and equal texts are one line: phases of a kernel that keeps whole rows share what they load.
-Loops are written here, matrix products in `product`, reductions in `folds`, values and memory accesses in `values`.
-Equal kernels give equal texts, but for comments (lines that begin with #), which name the operators they came from.
-Nothing here imports Triton or torch.
+Loops are written here, matrix products in `product`, attention in `attention`, reductions in `folds`, values and memory
+accesses in `values`. Equal kernels give equal texts, but for comments (lines that begin with #), which name the
+operators they came from. Nothing here imports Triton or torch.
 """
 
 from __future__ import annotations
 
 import itertools
 
+from lampwork.codegen.triton.attention import AttentionWriter
 from lampwork.codegen.triton.expressions import cast
 from lampwork.codegen.triton.folds import Total
 from lampwork.codegen.triton.function import INT32_END, FunctionWriter
@@ -38,6 +39,7 @@ from lampwork.codegen.triton.tiles import (
 from lampwork.codegen.triton.unaligned_rows import AlignedRow, Moved, Stretch, unaligned_row
 from lampwork.codegen.triton.values import NONE
 from lampwork.errors import CompileError
+from lampwork.ir.attention import read_attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Axis, Expr, Kernel, Let, Load, Local, Store, children
 from lampwork.ir.program import DeviceKernel
@@ -72,6 +74,8 @@ def kernel_source(
 
 
 def _writer(kernel: Kernel, target: Target, tiling: Tiling | None) -> FunctionWriter:
+    if read_attention(kernel) is not None:
+        return AttentionWriter(kernel, target, tiling)
     form = read_form(kernel)
     if tiling is not None and tiling.group:
         return ProductWriter(kernel, target, form, tiling)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lampwork.codegen.triton import stored
+from lampwork.codegen.triton.attention import attention_tilings
 from lampwork.codegen.triton.compile import compile_kernels, release
 from lampwork.codegen.triton.product import product_tilings
 from lampwork.codegen.triton.source import kernel_source
@@ -79,7 +80,10 @@ class Tuner:
         """The fastest tiling of each kernel. Kernels whose sizes are not all numbers keep the rule's."""
         start = time.perf_counter()
         try:
-            candidates = {kernel: candidate_tilings(kernel, self.target) for kernel in kernels}
+            candidates = {
+                kernel: attention_tilings(kernel, self.target) or candidate_tilings(kernel, self.target)
+                for kernel in kernels
+            }
             tuned = dict(zip(candidates, self._tune(candidates, fewest=2)))
             return [tuned[kernel].tiling for kernel in kernels]
         finally:
