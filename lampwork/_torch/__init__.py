@@ -233,11 +233,16 @@ if TYPE_CHECKING:
         written_arguments,
     )
     from lampwork._torch.subclass import (
+        ENTER_WITHOUT_TORCH_FUNCTION,
+        EXIT_WITHOUT_TORCH_FUNCTION,
         KIND_FLAGS,
         MemoryName,
         as_subclass,
         copy_lazy_bits,
+        correct_aliasing,
         is_buffer,
+        make_wrapper,
+        no_torch_dispatch,
         pass_for_buffer,
         pass_for_parameter,
         reads_what_is_not_there,

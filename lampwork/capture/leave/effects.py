@@ -42,6 +42,7 @@ from lampwork.ir.template import (
     Template,
 )
 
+_RAISE_VERSION = ObjectRef("function", "lampwork.runtime.leave.post_graph", "raise_version")
 _SPEND = ObjectRef("function", "lampwork.runtime.leave.post_graph", "spend")
 
 
@@ -74,6 +75,10 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
     """Attributes and gradients of tensors: of those from outside, and of those that leave the region, which an
     attribute of another may be. So this comes last."""
     effects: list[Effect] = []
+    for origin in loader.subclasses.outside:
+        if origin.value._version:
+            wrote = (SourceValue(origin.source), ConstantValue(origin.value._version))
+            effects.append(Call(_RAISE_VERSION, wrote))
     inputs = loader.tensors
     for raw, source, fake in zip(inputs.values, inputs.sources, inputs.fakes_of_tensors()):
         if fake.is_leaf and not raw.is_leaf:

@@ -47,6 +47,7 @@ from lampwork.capture.outside.plain import (
     holds_native_state,
     is_plain,
 )
+from lampwork.capture.outside.wrappers import is_wrapper, load_wrapper
 from lampwork.capture.values.numbers import in_parameter_group
 from lampwork.capture.values.unknown_array import UnknownArray, can_follow
 from lampwork.ir.operations import HOLD_PLAIN_DATA, plain_contents
@@ -58,6 +59,7 @@ BUILTIN_TYPES: frozenset[type] = frozenset({
     types.GetSetDescriptorType, types.MemberDescriptorType,
 })  # fmt: skip
 
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _NOT_MADE_BY_PROGRAMS = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 
 #: In this order: setting the cause suppresses the context.
@@ -72,6 +74,8 @@ class Loader(ContainerOverlays):
         #: `TensorInputs`: makes fakes and graph inputs.
         self.tensors = tensors
         self.classes = ClassLookups(self)
+        #: `Subclasses`: what stands for tensors of wrapper subclasses.
+        self.subclasses: Any = None
         #: `BackedNumbers`: numbers that may be others on the next call.
         self.numbers = numbers
         #: Values that no native function may look into, by id.
@@ -432,6 +436,8 @@ class Loader(ContainerOverlays):
             origin = self._known(raw, source)
             if origin is not None:
                 return origin.value
+            if type(raw) not in _PLAIN_TENSORS and is_wrapper(raw):
+                return load_wrapper(self, raw, source)
             return self.remember(self.tensors.load(raw, source), raw, source)
         if isinstance(raw, type):
             return self._load_identity(raw, source)

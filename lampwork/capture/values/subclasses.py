@@ -1,0 +1,307 @@
+"""Tensors of wrapper subclasses: tensors of the program's own classes, which hold others and say what operators do.
+
+    F.linear(x, weight)      weight: a tensor of class Int8, which holds `int_data` and `scale`
+
+Native PyTorch is called, with a `Wrapper` in the place of the tensor. It goes through autograd and decompositions as
+eager does, and calls back where it would call the program's `__torch_function__` and `__torch_dispatch__`: the machine
+interprets these, on the fakes that the tensor holds, and what they call is recorded. So the graph has plain operators on
+inner tensors. A wrapper is no tensor of the graph: to the program it is an object, whose attributes are loaded, guarded
+and written as those of others are, and which is made again where it leaves the region.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.machine import Answer, World
+from lampwork.capture.machine.attributes import NATIVE_KINDS, is_data_descriptor
+from lampwork.capture.machine.operators import IN_PLACE, REFLECTED
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.tensor_inputs import TENSOR_ATTRIBUTES
+from lampwork.capture.outside.wrappers import is_changed
+from lampwork.capture.record.fake import Fake
+from lampwork.capture.values.family import HANDS_ON, Family
+from lampwork.capture.values.walk import holds
+from lampwork.fakes.wrappers import Wrapper, wrapper_class
+
+if TYPE_CHECKING:
+    from lampwork.capture.outside.overlay import Origin
+    from lampwork.capture.world import TorchWorld
+
+_DISPATCH, _FUNCTION = "__torch_dispatch__", "__torch_function__"
+
+
+def refused(cls: type, what: str) -> Break:
+    return Break("tensor-subclass", f"a tensor of class {cls.__qualname__} {what}")
+
+
+class Subclasses:
+    """The wrapper subclasses that one capture has met."""
+
+    def __init__(self, world: TorchWorld) -> None:
+        self.world, self.recorder = world, world.recorder
+        #: What stands for tensors of a class.
+        self.classes: dict[type, type[Wrapper]] = {}
+        #: Where those that the program has met come from, if they do from outside.
+        self.outside: list[Origin] = []
+
+    def class_of(self, real: type) -> type[Wrapper]:
+        """What stands for tensors of the class `real`."""
+        known = self.classes.get(real)
+        if known is None:
+            base = Wrapper
+            for each in real.__mro__[1:]:
+                if each is not torch.Tensor and issubclass(each, torch.Tensor) and _dispatches(each):
+                    base = self.class_of(each)
+                    break
+            self._method(real, _DISPATCH)
+            overloads = self._overloads(real)
+            flattens = all(
+                self.world.class_lookup(real, name)[0] for name in ("__tensor_flatten__", "__tensor_unflatten__")
+            )
+            known = self.classes[real] = wrapper_class(real, base, overloads, flattens)
+            self.recorder.wrapped = self.dispatched
+        return known
+
+    def _method(self, real: type, name: str) -> Any:
+        """A class method in Python, bound to the class. Its look-up is guarded."""
+        method = self.world.class_lookup(real, name)[1]
+        function = getattr(method, "__func__", None)
+        if type(method) not in (classmethod, staticmethod) or not isinstance(function, FunctionType):
+            raise refused(real, f"has a {name} that is no class method in Python")
+        return MethodType(function, real) if type(method) is classmethod else function
+
+    def _overloads(self, real: type) -> Any:
+        method = self.world.class_lookup(real, _FUNCTION)[1]
+        if method is _torch.no_torch_function:
+            return None
+        self._method(real, _FUNCTION)
+        return self.overloaded
+
+    def made(self, real: type, args: tuple, options: dict[str, Any]) -> Any:
+        """`Tensor._make_wrapper_subclass(real, *args, **options)`."""
+        cls = self.class_of(real)
+        if options.get("dispatch_sizes_strides_policy") is not None or len(args) > 8:
+            raise refused(real, "says in Python what its sizes are")
+        made = _torch.make_wrapper(cls, *args, **options)
+        if made.layout is not torch.strided:
+            raise refused(real, f"has layout {made.layout}")
+        return made
+
+    # -- calls from native code
+
+    def overloaded(self, function: Any, classes: tuple, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """What PyTorch gets of the program's `__torch_function__`."""
+        given: tuple = (function, self._real(classes), args)
+        method = self._method(classes[0].real_class, _FUNCTION) if classes else None
+        for each in classes:
+            if not issubclass(each, Wrapper):
+                raise Break("tensor-subclass", f"tensors of class {each.__qualname__} and others meet")
+        if method is None:
+            return NotImplemented
+        return self._checked(self.world.machine.call(method, given if kwargs is None else (*given, kwargs)), classes[0])
+
+    def dispatched(self, operator: Any, classes: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """What the program's `__torch_dispatch__` makes of an operator that has come so far: of the first class, of
+        those that PyTorch has put in order, which does not decline."""
+        wrappers = [each for each in classes if issubclass(each, Wrapper)]
+        real = self._real(tuple(wrappers))
+        with self.recorder._mode:
+            for cls in wrappers:
+                method = self._method(cls.real_class, _DISPATCH)
+                answer = self.world.machine.call(method, (operator, real, args, kwargs))
+                if answer is not NotImplemented:
+                    return self._checked(answer, cls)
+        raise refused(wrappers[0].real_class, f"declines {operator}")
+
+    def _real(self, classes: tuple) -> tuple:
+        return tuple([each.real_class if issubclass(each, Wrapper) else torch.Tensor for each in classes])
+
+    def _checked(self, answer: Any, cls: type[Wrapper]) -> Any:
+        """An answer of the program's, as native code takes it."""
+        if not self.world.data.is_data(answer):
+            raise refused(cls.real_class, f"answers an operator with a {type(answer).__name__}")
+        return answer
+
+    # -- the end
+
+    def check_changes(self) -> None:
+        """Breaks where the program has changed what no effect changes of a wrapper from outside."""
+        for origin in self.outside:
+            if is_changed(origin):
+                raise refused(type(origin.value).real_class, "is given another size, or other gradients")
+
+    def need_grad(self) -> bool:
+        """Whether one from outside has a gradient that nothing would add to."""
+        with _torch.without_torch_function():
+            return any(each.value.requires_grad for each in self.outside)
+
+
+class _Kinds(frozenset):
+    """All classes of what stands for tensors of subclasses."""
+
+    def __contains__(self, cls: object) -> bool:
+        return isinstance(cls, type) and issubclass(cls, Wrapper)
+
+
+_KINDS = _Kinds()
+
+
+def has_wrapper(args: tuple, kwargs: dict[str, Any], owner: Any = None) -> bool:
+    """Whether a call is given a tensor of a subclass, or is one of its methods."""
+    return isinstance(owner, Wrapper) or holds(args, _KINDS) or holds(kwargs, _KINDS)
+
+
+def _dispatches(cls: type) -> bool:
+    return getattr(cls, _DISPATCH, _torch.no_torch_dispatch) is not _torch.no_torch_dispatch
+
+
+class SubclassFamily(Family):
+    """Tensors of wrapper subclasses."""
+
+    def has(self, cls: type) -> bool:
+        return issubclass(cls, Wrapper)
+
+    def kind(self, value: Any) -> type:
+        return type(value).real_class
+
+    # -- operators: methods of the class, or PyTorch's own
+
+    def binary(self, op: Any, left: Any, right: Any) -> Any:
+        self._refuse_reflected(op, left, right)
+        return World.binary_op(self.world, op, left, right)
+
+    def inplace(self, op: Any, left: Any, right: Any) -> Any:
+        self._refuse_reflected(IN_PLACE[op], left, right)
+        return World.inplace_op(self.world, op, left, right)
+
+    def compare(self, op: Any, left: Any, right: Any) -> Any:
+        self._refuse_reflected(op, left, right)
+        return World.compare_op(self.world, op, left, right)
+
+    def _refuse_reflected(self, op: Any, left: Any, right: Any) -> None:
+        """A subclass of the left operand's class is asked first, if it has a method of its own for the right side."""
+        if type(left) is not Fake and not isinstance(left, Wrapper) or not isinstance(right, Wrapper):
+            return
+        real = self.kind(right)
+        if real is self.world.type_of(left):
+            return
+        name = REFLECTED[op]
+        if self.world.class_lookup(real, name)[1] is not self.world.class_lookup(Fake, name)[1]:
+            raise refused(real, f"has a {name} of its own")
+
+    # -- attributes
+
+    def load_attr(self, value: Any, name: str) -> Any:
+        world, cls = self.world, self.kind(value)
+        if name == "__class__":
+            return cls
+        getter = world.class_lookup(cls, "__getattribute__")[1]
+        if type(getter) not in NATIVE_KINDS:
+            raise refused(cls, "has a __getattribute__ in Python")
+        found, attribute = world.class_lookup(cls, name)
+        if found and is_data_descriptor(attribute):
+            return self._bound(value, cls, name, attribute)
+        present, own = world.instance_lookup(value, name)
+        if present:
+            return own
+        if found:
+            return self._bound(value, cls, name, attribute)
+        has_fallback, fallback = world.class_lookup(cls, "__getattr__")
+        if has_fallback:
+            return world.call_attribute(fallback, value, (name,))
+        raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=value)
+
+    def _bound(self, value: Any, cls: type, name: str, attribute: Any) -> Any:
+        kind = type(attribute)
+        if kind is FunctionType:
+            return MethodType(attribute, value)
+        if kind not in NATIVE_KINDS:
+            return self.world.descriptor_get(attribute, value, cls)
+        if hasattr(attribute, "__set__") and name not in TENSOR_ATTRIBUTES and name not in ("data", "__dict__"):
+            raise Break("tensor-attribute", f"the attribute {name} of a tensor of class {cls.__qualname__} is read")
+        if name == "__dict__":
+            return self.world.families.plain.native_attribute(attribute, value)
+        return attribute.__get__(value, type(value))
+
+    def instance_store(self, obj: Any, name: str, value: Any) -> None:
+        found, attribute = self.world.class_lookup(self.kind(obj), name)
+        if found and type(attribute) in NATIVE_KINDS and hasattr(attribute, "__set__"):
+            if name != "requires_grad" or type(value) is not bool:
+                raise Break("tensor-attribute", f"the attribute {name} of a tensor of a subclass is written")
+            obj.requires_grad = value
+            return
+        super().instance_store(obj, name, value)
+
+    # -- questions
+
+    def is_instance(self, value: Any, cls: Any) -> Any:
+        """`isinstance(value, cls)`, or HANDS_ON."""
+        kind = self.kind(value)
+        for base, flag in ((torch.nn.Parameter, "_is_param"), (torch.nn.Buffer, "_is_buffer")):
+            if cls is base:
+                self.world.note_bases(kind, cls)
+                return issubclass(kind, cls) or bool(self.world.instance_lookup(value, flag)[1])
+        if type(cls) is type(torch.Tensor) or type(cls) is type:
+            self.world.note_bases(kind, cls)
+            return issubclass(kind, cls)
+        return HANDS_ON
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+def _make_wrapper(world: Any, cls: Any, *args: Any, **options: Any) -> Any:
+    if not isinstance(cls, type) or not issubclass(cls, torch.Tensor) or not world.data.are_data(args, options):
+        raise Break("tensor-subclass", f"a tensor subclass is made of {world.data.describe_arguments(args, options)}")
+    return world.subclasses.made(cls, args, options)
+
+
+def _correct_aliasing(world: Any, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
+    if not world.data.are_data((args, kwargs, out), {}):
+        raise Break("tensor-subclass", "return_and_correct_aliasing is called with objects")
+    return _torch.correct_aliasing(func, args, kwargs, out)
+
+
+def _without_function(
+    world: Any, function: Any, classes: Any = (), args: Any = (), kwargs: Any = None
+) -> Any:  # fmt: skip
+    """`torch._C._disabled_torch_function_impl`: the function itself, which asks no class again."""
+    with _torch.without_torch_function():
+        return world.machine.call(function, tuple(args), dict(kwargs or {}))
+
+
+def _enter(world: Any, context: Any) -> None:
+    world.process.entered.append(context)
+    context.__enter__()
+
+
+def _exit(world: Any, context: Any, *error: Any) -> None:
+    world.process.entered.remove(context)
+    context.__exit__(None, None, None)
+
+
+def parameter(world: Any, data: Any, requires_grad: bool) -> Any:
+    """`nn.Parameter(data)` of a tensor of a subclass: what its `detach` gives, with a mark."""
+    made = world.machine.call(world.attribute(data, "detach"), ())
+    made = world.machine.call(world.attribute(made, "requires_grad_"), (requires_grad,))
+    if type(made) is not type(data):
+        raise refused(type(data).real_class, "is made a Parameter, and its detach gives another class")
+    world.store_attr(made, "_is_param", True)
+    return made
+
+
+NATIVES: dict[Any, Answer] = {
+    _torch.make_wrapper: _make_wrapper,
+    _torch.correct_aliasing: _correct_aliasing,
+    _torch.no_torch_function: _without_function,
+    _torch.without_torch_function: lambda world: _torch.without_torch_function(),
+    _torch.ENTER_WITHOUT_TORCH_FUNCTION: _enter,
+    _torch.EXIT_WITHOUT_TORCH_FUNCTION: _exit,
+}
+
+__all__ = ["SubclassFamily", "Subclasses", "has_wrapper", "parameter"]
