@@ -23,6 +23,7 @@ from lampwork.capture.outside.overlay import (
     SlotOverlay,
     entries,
 )
+from lampwork.capture.outside.wrappers import writes
 from lampwork.capture.record.fake import Fake
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (
@@ -76,9 +77,9 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
     attribute of another may be. So this comes last."""
     effects: list[Effect] = []
     for origin in loader.subclasses.outside:
-        if origin.value._version:
-            wrote = (SourceValue(origin.source), ConstantValue(origin.value._version))
-            effects.append(Call(_RAISE_VERSION, wrote))
+        count = writes(origin)
+        if count:
+            effects.append(Call(_RAISE_VERSION, (SourceValue(origin.source), ConstantValue(count))))
     inputs = loader.tensors
     for raw, source, fake in zip(inputs.values, inputs.sources, inputs.fakes_of_tensors()):
         if fake.is_leaf and not raw.is_leaf:

@@ -62,4 +62,10 @@ def is_changed(origin: Origin) -> bool:
         return not same or made.size() != raw.size() or made.stride() != raw.stride()
 
 
-__all__ = ["is_wrapper", "is_changed", "load_wrapper"]
+def writes(origin: Origin) -> int:
+    """How often the program wrote to a wrapper from outside."""
+    with _torch.without_torch_function():
+        return origin.value._version
+
+
+__all__ = ["is_wrapper", "is_changed", "load_wrapper", "writes"]

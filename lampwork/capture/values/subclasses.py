@@ -11,6 +11,7 @@ and written as those of others are, and which is made again where it leaves the 
 
 from __future__ import annotations
 
+import types
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -205,18 +206,18 @@ class SubclassFamily(Family):
             raise refused(cls, "has a __getattribute__ in Python")
         found, attribute = world.class_lookup(cls, name)
         if found and is_data_descriptor(attribute):
-            return self._bound(value, cls, name, attribute)
+            return self.bound(value, cls, name, attribute)
         present, own = world.instance_lookup(value, name)
         if present:
             return own
         if found:
-            return self._bound(value, cls, name, attribute)
+            return self.bound(value, cls, name, attribute)
         has_fallback, fallback = world.class_lookup(cls, "__getattr__")
         if has_fallback:
             return world.call_attribute(fallback, value, (name,))
         raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=value)
 
-    def _bound(self, value: Any, cls: type, name: str, attribute: Any) -> Any:
+    def bound(self, value: Any, cls: type, name: str, attribute: Any) -> Any:
         kind = type(attribute)
         if kind is FunctionType:
             return MethodType(attribute, value)
@@ -275,6 +276,15 @@ def _without_function(
         return world.machine.call(function, tuple(args), dict(kwargs or {}))
 
 
+def _get(world: Any, descriptor: Any, obj: Any = None, cls: Any = None) -> Any:
+    """`Tensor.shape.__get__(x)`, which is what a `__torch_function__` is given for `x.shape`."""
+    if isinstance(obj, Wrapper):
+        return world.families.subclass.bound(obj, type(obj).real_class, descriptor.__name__, descriptor)
+    if type(obj) is Fake:
+        return world.load_attr(obj, descriptor.__name__)
+    return world.call_native(_GET, (descriptor, obj, cls), {})
+
+
 def _enter(world: Any, context: Any) -> None:
     world.process.entered.append(context)
     context.__enter__()
@@ -295,7 +305,9 @@ def parameter(world: Any, data: Any, requires_grad: bool) -> Any:
     return made
 
 
+_GET = vars(types.GetSetDescriptorType)["__get__"]
 NATIVES: dict[Any, Answer] = {
+    _GET: _get,
     _torch.make_wrapper: _make_wrapper,
     _torch.correct_aliasing: _correct_aliasing,
     _torch.no_torch_function: _without_function,
