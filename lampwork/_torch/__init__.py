@@ -183,6 +183,7 @@ if TYPE_CHECKING:
         OPERATOR_TYPES,
         PACKING,
         PRIVATE_TENSOR_MODULES,
+        SCHEMA_TYPES,
         HigherOrderOperator,
         InferenceModeContext,
         assert_async,

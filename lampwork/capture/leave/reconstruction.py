@@ -266,7 +266,8 @@ class Templates(ObjectTemplates):
             if not value.is_leaf:
                 raise Break("tensor-subclass", f"a {type(value).real_class.__qualname__} with a history leaves the region")
             sizes, strides, offset = tuple(value.size()), value.stride(), value.storage_offset()
-            kept = (value.dtype, value.device, value.requires_grad, value._version, tuple(held))
+            version = 0 if value.is_inference() else value._version
+            kept = (value.dtype, value.device, value.requires_grad, version, tuple(held))
         parts = (type(value).real_class, sizes, strides, offset)
         return NewCall(_WRAPPER, (*self.items(parts), *map(ConstantValue, kept), *self.items(held.values())))
 

@@ -179,6 +179,8 @@ def _call_whole(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
     if not world.data.are_data(args, kwargs):
         raise Break("tensor-argument", f"{function.__qualname__}, which is marked allow_in_graph, is called with "
                     f"{world.data.describe_arguments(args, kwargs)}")  # fmt: skip
+    if has_wrapper(args, kwargs):
+        raise Break("tensor-subclass", f"{function.__qualname__}, marked allow_in_graph, is called with a subclass")
     result = function(*args, **kwargs)
     if not world.data.is_data(result):
         raise Break("tensor-argument", f"{function.__qualname__}, marked allow_in_graph, returns an object")

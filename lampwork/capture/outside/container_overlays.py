@@ -169,7 +169,7 @@ class ContainerOverlays:
                 return self.sources.key_at(overlay.source, place)
         if origin is not None:
             return origin.source
-        if isinstance(key, (type, types.FunctionType, types.ModuleType)):
+        if isinstance(key, (type, types.FunctionType, types.ModuleType, *_torch.OPERATOR_TYPES)):
             ref = self.guards.reference(key)
             if ref.portable:
                 return self.sources.named(ref.module, ref.qualname)

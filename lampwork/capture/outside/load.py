@@ -25,6 +25,7 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork import _torch
 from lampwork.capture.outside.class_lookups import ClassLookups
 from lampwork.capture.outside.container_overlays import ContainerOverlays
 from lampwork.capture.outside.guards import GuardList, Sources
@@ -129,6 +130,7 @@ class Loader(ContainerOverlays):
             operator.attrgetter: self._load_identity,
             operator.methodcaller: self._load_identity,
             weakref.ReferenceType: self._load_weak_reference,
+            **dict.fromkeys(_torch.OPERATOR_TYPES, self._load_identity),
         })  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -37,14 +37,13 @@ def load_wrapper(loader: Loader, raw: torch.Tensor, source: Source) -> Any:
         if raw.requires_grad and (not raw.is_leaf or torch.is_grad_enabled()):
             remedy = "Call the compiled function under torch.no_grad()."
             raise Break("tensor-subclass", f"a tensor of class {kind.__qualname__} that requires grad is read", remedy)
-        if raw.is_conj() or raw.is_neg() or raw.is_inference():
-            raise Break("tensor-subclass", f"a tensor of class {kind.__qualname__} made in inference mode is read")
         options = {"dtype": raw.dtype, "device": raw.device, "requires_grad": raw.requires_grad}
         options |= {"strides": raw.stride(), "storage_offset": raw.storage_offset()}
         loader.guards.type_is(source, kind)
         loader.class_source(kind, source)
         loader.guards.add(source, ("tensor",), lambda: tensor_test(raw))
-        made = loader.subclasses.made(kind, (raw.size(),), options)
+        with _torch.without_modes(), torch.inference_mode(raw.is_inference()):
+            made = loader.subclasses.made(kind, (raw.size(),), options)
         _torch.set_versions((made,), (0,))  # from here on it counts the program's writes
     for name in _torch.KIND_FLAGS:
         if name in raw.__dict__:
@@ -65,7 +64,7 @@ def is_changed(origin: Origin) -> bool:
 def writes(origin: Origin) -> int:
     """How often the program wrote to a wrapper from outside."""
     with _torch.without_torch_function():
-        return origin.value._version
+        return 0 if origin.value.is_inference() else origin.value._version
 
 
 __all__ = ["is_wrapper", "is_changed", "load_wrapper", "writes"]

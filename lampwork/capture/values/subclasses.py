@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lampwork.capture.outside.overlay import Origin
     from lampwork.capture.world import TorchWorld
 
+#: Methods that look into an object, which tensors have as all objects do.
+_OF_OBJECTS = frozenset(vars(object)) - frozenset(vars(torch.Tensor.__base__))
 _DISPATCH, _FUNCTION = "__torch_dispatch__", "__torch_function__"
 
 
@@ -92,6 +94,13 @@ class Subclasses:
         if made.layout is not torch.strided:
             raise refused(real, f"has layout {made.layout}")
         return made
+
+    def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A function of PyTorch's in C, called with such tensors."""
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, Wrapper) and function.__name__ in _OF_OBJECTS:
+            raise refused(type(owner).real_class, f"is asked for {function.__name__}")
+        return function(*args, **kwargs)
 
     # -- calls from native code
 
@@ -306,7 +315,14 @@ def parameter(world: Any, data: Any, requires_grad: bool) -> Any:
 
 
 _GET = vars(types.GetSetDescriptorType)["__get__"]
+def _text_of_operator(function: Any) -> Any:
+    """What names an operator: which one it is is known."""
+    return lambda world, operator: function(operator)
+
+
+_OPERATOR = _torch.OPERATOR_TYPES[0]
 NATIVES: dict[Any, Answer] = {
+    **{each: _text_of_operator(each) for each in (_OPERATOR.__str__, _OPERATOR.__repr__, _OPERATOR.name)},
     _GET: _get,
     _torch.make_wrapper: _make_wrapper,
     _torch.correct_aliasing: _correct_aliasing,
