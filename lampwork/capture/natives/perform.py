@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.torch_version import TorchVersion
 
 from lampwork import _torch
 from lampwork.capture.machine import UNBOUND, MachineGenerator, World
@@ -169,6 +170,8 @@ def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: 
         if world.recorder.sizes:
             args = tuple(map(settled_in_place, args)) if function in WRITERS else settled(args)
             kwargs = settled(kwargs)
+        if getattr(function, "__objclass__", None) is re.Pattern:
+            args = tuple([str.__str__(each) if type(each) is TorchVersion else each for each in args])
         wraps = world.recorder.wrapped is not None and has_wrapper(args, kwargs)
         if wraps or not data.are_data(args, kwargs):
             if type(function) is types.WrapperDescriptorType and len(args) == 2 and data.is_data(args[0]):
