@@ -300,7 +300,11 @@ def test_a_weight_that_is_made_inside():
         found, expected = compiled(*given), program(*given)
     same(found[0], expected[0])
     for one, other in zip(found[1:3], expected[1:3]):
-        assert type(one) is type(other) and (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+        assert type(one) is type(other) and (one.shape, one.stride(), one.dtype) == (
+            other.shape,
+            other.stride(),
+            other.dtype,
+        )
         assert one.__dict__.keys() == other.__dict__.keys() and one._version == other._version
         for name in type(one).names:
             same(getattr(one, name), getattr(other, name))
@@ -354,7 +358,13 @@ PROGRAMS = {
     "operators": lambda t: (1 - t / 2 + 2**t, t > 0, -t, t @ t, torch.ones(4, 4) + t),
     "functions": lambda t: F.layer_norm(F.softmax(F.gelu(t), -1), (4,)) * torch.einsum("ij,kj->ik", t, t),
     "views": returned_view,
-    "lists": lambda t: (torch.cat([t, t]), torch.stack([t, t], 1), t.split(2)[1], t.unbind()[0], [row * 2 for row in t]),
+    "lists": lambda t: (
+        torch.cat([t, t]),
+        torch.stack([t, t], 1),
+        t.split(2)[1],
+        t.unbind()[0],
+        [row * 2 for row in t],
+    ),
     "attention": lambda t: F.scaled_dot_product_attention(t[None, None], t[None, None], t[None, None]),
     "itself": lambda t: (t, t.a),
     "made": lambda t: TwoTensor(t.a * 2, t.b * 3) + torch.zeros_like(t),
@@ -367,7 +377,11 @@ PROGRAMS = {
 
 def parts(value):
     if isinstance(value, TwoTensor):
-        return [("two", value.shape, value.stride(), value.dtype, value.requires_grad, value._version), value.a, value.b]
+        return [
+            ("two", value.shape, value.stride(), value.dtype, value.requires_grad, value._version),
+            value.a,
+            value.b,
+        ]
     if isinstance(value, (list, tuple)):
         return [part for each in value for part in parts(each)]
     return [value]
@@ -545,7 +559,14 @@ def test_other_contents_of_the_dispatch_are_constant_texts():
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
             made = super().__torch_dispatch__(func, types, args, kwargs)
-            made.told = (str(func), func.name(), func.__name__, func.namespace, func._schema.name, func is aten.t.default)
+            made.told = (
+                str(func),
+                func.name(),
+                func.__name__,
+                func.namespace,
+                func._schema.name,
+                func is aten.t.default,
+            )
             return made
 
     x = Named(torch.randn(2, 3))

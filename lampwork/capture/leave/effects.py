@@ -76,7 +76,7 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
     """Attributes and gradients of tensors: of those from outside, and of those that leave the region, which an
     attribute of another may be. So this comes last."""
     effects: list[Effect] = []
-    for origin in loader.subclasses.outside:
+    for origin, _ in loader.subclasses.outside:
         count = writes(origin)
         if count:
             effects.append(Call(_RAISE_VERSION, (SourceValue(origin.source), ConstantValue(count))))

@@ -264,7 +264,8 @@ class Templates(ObjectTemplates):
         held = dict(value.__dict__)
         with _torch.without_torch_function():
             if not value.is_leaf:
-                raise Break("tensor-subclass", f"a {type(value).real_class.__qualname__} with a history leaves the region")
+                name = type(value).real_class.__qualname__
+                raise Break("tensor-subclass", f"a tensor of class {name} with a history leaves the region")
             sizes, strides, offset = tuple(value.size()), value.stride(), value.storage_offset()
             version = 0 if value.is_inference() else value._version
             kept = (value.dtype, value.device, value.requires_grad, version, tuple(held))

@@ -43,8 +43,8 @@ from lampwork.ir.reference import is_replacement
 MODULES: tuple[ModuleType, ...] = (
     answers, assumptions, backward, cells, checkpoints, context_variables, conversions, environment, function_modes,
     generators, heaps, histories, host_functions, identities, introspection, iterators, json_texts, library, locks,
-    numpy_data, object_arguments, optimizers, output, packed, python_warnings, saved_hooks, standard_values, subclasses, switches,
-    text, thread_locals, torch_answers,
+    numpy_data, object_arguments, optimizers, output, packed, python_warnings, saved_hooks, standard_values, subclasses,
+    switches, text, thread_locals, torch_answers,
 )  # fmt: skip
 _ANSWERS = {
     native: answer

@@ -118,8 +118,8 @@ class Recording:
         self.called_with: tuple[Any, ...] = ()
         #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
         self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
-        #: What a call of an operator on tensors of wrapper subclasses gives: (operator, classes, arguments, keywords). None
-        #: as long as there are none.
+        #: What a call of an operator on tensors of wrapper subclasses gives: (operator, classes, arguments, keywords).
+        #: None as long as there are none.
         self.wrapped: Callable[[Any, Any, tuple, dict], Any] | None = None
         #: In a tensor: what the batch norm that is called now takes as its momentum, in place of a number.
         self.momentum: Fake | None = None

@@ -4,9 +4,9 @@
 
 Native PyTorch is called, with a `Wrapper` in the place of the tensor. It goes through autograd and decompositions as
 eager does, and calls back where it would call the program's `__torch_function__` and `__torch_dispatch__`: the machine
-interprets these, on the fakes that the tensor holds, and what they call is recorded. So the graph has plain operators on
-inner tensors. A wrapper is no tensor of the graph: to the program it is an object, whose attributes are loaded, guarded
-and written as those of others are, and which is made again where it leaves the region.
+interprets these, on the fakes that the tensor holds, and what they call is recorded. So the graph has plain operators
+on inner tensors. A wrapper is no tensor of the graph: to the program it is an object, whose attributes are loaded,
+guarded and written as those of others are, and which is made again where it leaves the region.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Subclasses:
         self.world, self.recorder = world, world.recorder
         #: What stands for tensors of a class.
         self.classes: dict[type, type[Wrapper]] = {}
-        #: Where those that the program has met come from, if they do from outside.
-        self.outside: list[Origin] = []
+        #: Those from outside that the program has met: where they come from, sizes and strides.
+        self.outside: list[tuple[Origin, tuple[tuple, tuple]]] = []
 
     def class_of(self, real: type) -> type[Wrapper]:
         """What stands for tensors of the class `real`."""
@@ -141,14 +141,14 @@ class Subclasses:
 
     def check_changes(self) -> None:
         """Breaks where the program has changed what no effect changes of a wrapper from outside."""
-        for origin in self.outside:
-            if is_changed(origin):
+        for origin, layout in self.outside:
+            if is_changed(origin, layout):
                 raise refused(type(origin.value).real_class, "is given another size, or other gradients")
 
     def need_grad(self) -> bool:
         """Whether one from outside has a gradient that nothing would add to."""
         with _torch.without_torch_function():
-            return any(each.value.requires_grad for each in self.outside)
+            return any(origin.value.requires_grad for origin, _ in self.outside)
 
 
 class _Kinds(frozenset):
@@ -315,6 +315,8 @@ def parameter(world: Any, data: Any, requires_grad: bool) -> Any:
 
 
 _GET = vars(types.GetSetDescriptorType)["__get__"]
+
+
 def _text_of_operator(function: Any) -> Any:
     """What names an operator: which one it is is known."""
     return lambda world, operator: function(operator)

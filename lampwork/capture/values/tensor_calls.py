@@ -24,8 +24,8 @@ from lampwork.capture.record.reshapes import called as reshape_called
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.values.overloads import overloaded
 from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
-from lampwork.capture.values.unbacked_numbers import as_size, item, items
 from lampwork.capture.values.subclasses import has_wrapper
+from lampwork.capture.values.unbacked_numbers import as_size, item, items
 from lampwork.capture.values.walk import classes_in
 from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.overflow import has_64_bits, refuse_misfit
