@@ -242,6 +242,7 @@ if TYPE_CHECKING:
         copy_lazy_bits,
         correct_aliasing,
         is_buffer,
+        is_native_subclass,
         make_wrapper,
         no_torch_dispatch,
         pass_for_buffer,

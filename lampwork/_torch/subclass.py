@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, TypeVar
 
 import torch
@@ -91,6 +92,14 @@ def as_subclass(cls: type[T], tensor: torch.Tensor, requires_grad: bool = False)
 
 #: The `__torch_dispatch__` of tensors whose class has none.
 no_torch_dispatch = private("_C._disabled_torch_dispatch_impl")
+
+
+def is_native_subclass(cls: type) -> bool:
+    """Whether operators on tensors of a class are answered by native code that knows the class: its
+    `__torch_dispatch__` is there for show (`DTensor`, which who has one has loaded)."""
+    known = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return isinstance(known, type) and issubclass(cls, known)
+
 
 #: What subclasses in Python call to have views share memory with what they are views of, and in-place operators give
 #: what they wrote.

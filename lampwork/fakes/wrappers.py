@@ -25,7 +25,7 @@ class Wrapper(torch.Tensor):
     __torch_function__ = _torch.no_torch_function
     real_class: type = torch.Tensor
     # So `super()` in methods of the real class takes one for an instance of it.
-    __class__ = property(lambda self: type(self).real_class)  # type: ignore[assignment]
+    __class__ = property(lambda self: type(self).real_class)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         raise DataDependent("the text of a tensor")
@@ -56,7 +56,7 @@ def wrapper_class(real: type, base: type[Wrapper], overloads: Callable | None, f
     `overloads(function, classes, args=(), kwargs=None)` is its `__torch_function__`; None: it has none. `flattens`:
     whether the class says what it holds, which PyTorch's helpers ask.
     """
-    made = type(base)(real.__name__, (base,), {"real_class": real})
+    made: Any = type(real.__name__, (base,), {"real_class": real})
     if overloads is None:
         made.__torch_function__ = _torch.no_torch_function
     else:

@@ -113,6 +113,8 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
 
 def _is_view(world: Any, tensor: Any) -> bool:
     """Fakes of tensors from outside are no views, whatever those are."""
+    if isinstance(tensor, Wrapper):
+        raise Break("tensor-attribute", "whether a tensor of a subclass is a view is asked")
     origin = world.loader.origin(tensor)
     return tensor._is_view() if origin is None else facts.is_view(world.loader, origin)
 

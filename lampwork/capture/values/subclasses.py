@@ -56,6 +56,8 @@ class Subclasses:
         """What stands for tensors of the class `real`."""
         known = self.classes.get(real)
         if known is None:
+            if _torch.is_native_subclass(real):
+                raise refused(real, "is read or made, whose operators are native")
             base = Wrapper
             for each in real.__mro__[1:]:
                 if each is not torch.Tensor and issubclass(each, torch.Tensor) and _dispatches(each):
