@@ -108,6 +108,13 @@ correct_aliasing = private("utils._python_dispatch.return_and_correct_aliasing")
 #: What makes tensors of wrapper subclasses.
 make_wrapper = private("Tensor._make_wrapper_subclass")
 
+#: What makes tensors of subclasses over the memory of others.
+make_subclass = private("Tensor._make_subclass")
+
+#: `Tensor.__torch_function__`, as a function of the class; and which functions' results it gives as they are.
+default_torch_function = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+keep_their_results = private("overrides.get_default_nowrap_functions")
+
 #: A context: functions called inside skip the `__torch_function__` of subclasses. Its methods are native.
 ENTER_WITHOUT_TORCH_FUNCTION, EXIT_WITHOUT_TORCH_FUNCTION = (
     vars(torch._C.DisableTorchFunctionSubclass)[name] for name in ("__enter__", "__exit__")

@@ -352,6 +352,7 @@ class _Attempt:
         self.world._keep.clear()
         self.world.identified.clear()
         self.world.subclasses.outside.clear()
+        self.world.subclasses.memory.clear()
         self.world.resumed_with = ()
         self.suspended = None
         self.args = ()

@@ -1,4 +1,4 @@
-"""What stands for tensors of wrapper subclasses: without memory, they hold others (`Tensor._make_wrapper_subclass`).
+"""What stands for tensors of subclasses, those among them that have no memory and hold others.
 
 A `Wrapper` has the size, type and device of such a tensor and goes through PyTorch as it does: past autograd, which it
 has a history in, and through the decompositions of composite operators. What arrives at its `__torch_dispatch__` is

@@ -1,5 +1,5 @@
-"""Tensors of wrapper subclasses, which hold other tensors and say what operators do, are traced through: one graph of
-plain operators on what they hold. What comes of it is compared with eager: values, classes, attributes, and what the
+"""Tensors of subclasses, which hold other tensors and say what operators do, or have memory, are traced through: one
+graph of plain operators on what they hold. What comes of it is compared with eager: values, classes, attributes, and what the
 program's own methods have done meanwhile."""
 
 from __future__ import annotations
@@ -444,6 +444,17 @@ def test_gradients_through_tensors_that_are_made():
             same(torch.autograd.grad(found, x), torch.autograd.grad(expected, x))
 
 
+def test_sizes_that_vary():
+    def program(t):
+        return F.softmax((t.view(t.size(0), -1) * 2 + t.a.sum()).relu(), -1)[1:]
+
+    compiled = compiled_of(program)
+    for size in (4, 5, 6, 7):
+        t = TwoTensor(torch.randn(size, 4), torch.randn(size, 4))
+        same(parts(compiled(t)), parts(program(t)))
+    check_one_graph(compiled, graphs=2)
+
+
 def test_one_that_requires_grad_is_left_to_eager():
     t = two(requires_grad=True)
     compiled = compiled_of(lambda t: (t * 2).sum())
@@ -453,6 +464,129 @@ def test_one_that_requires_grad_is_left_to_eager():
     assert type(gradient) is TwoTensor and bool((gradient.a == 2).all())
     with torch.no_grad():
         same(compiled(t).a, t.a.sum() * 2)
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+class Labelled(torch.Tensor):
+    """Hands its label on."""
+
+    calls: list[str] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Labelled.calls.append(getattr(func, "__name__", ""))
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(result, cls):
+            result.label = next((each.label for each in args if hasattr(each, "label")), "")
+        return result
+
+
+class Kept(nn.Parameter):
+    """A parameter that holds what its codes mean."""
+
+    def __new__(cls, data, scale=None, requires_grad=False):
+        made = torch.Tensor._make_subclass(cls, data, requires_grad)
+        made.scale = scale
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+def tagged(seed=0):
+    torch.manual_seed(seed)
+    made = torch.randn(3, 4).as_subclass(Labelled)
+    made.label = "in"
+    return made.as_subclass(Tagged), made, torch.randn(3, 4)
+
+
+def laid_out(t, m, x):
+    return (
+        t.view(-1),
+        t.t(),
+        t[1:, ::2],
+        x.as_subclass(Tagged).as_subclass(torch.Tensor),
+        (x + 1).as_subclass(Tagged).shape,
+    )
+
+
+def in_place(t, m, x):
+    t.add_(1)
+    m[0] = 2
+    x.mul_(t)
+    return t, m.label
+
+
+WITH_MEMORY = {
+    "operators": lambda t, m, x: (t + 1, t @ x.t(), x @ t.t(), torch.cat([t, x]), t.max(1), t.split(2), t.sum(), -t),
+    "labels": lambda t, m, x: (m * 2, (m * 2).label, F.softmax(m, -1), m.shape, m.size(0)),
+    "asked": lambda t, m, x: (
+        type(t) is Tagged,
+        isinstance(t, Tagged),
+        isinstance(m, (Tagged, Labelled)),
+        t.dtype,
+        len(t),
+    ),
+    "laid out": laid_out,
+    "in place": in_place,
+    "made": lambda t, m, x: (Kept(x * 2, scale=x[0]), x.as_subclass(Tagged) * 2, isinstance(Kept(x), nn.Parameter)),
+}
+
+
+def shown(value):
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return [part for each in value for part in shown(each)]
+    if not isinstance(value, torch.Tensor):
+        return [value]
+    with torch._C.DisableTorchFunctionSubclass():
+        held = (type(value), value.requires_grad, value.stride(), value._version, sorted(value.__dict__))
+        return [held, value.detach().as_subclass(torch.Tensor)]
+
+
+@pytest.mark.parametrize("name", WITH_MEMORY)
+def test_subclasses_that_have_memory(name):
+    program = WITH_MEMORY[name]
+    compiled, given, expected = compiled_of(program), tagged(), tagged()
+    for _ in range(2):
+        Labelled.calls = []
+        eager = program(*expected)
+        calls, Labelled.calls = Labelled.calls, []
+        found = compiled(*given)
+        assert Labelled.calls == calls
+        same(shown(found), shown(eager))
+        same(shown(given), shown(expected))  # what the program wrote
+        assert [one is other for one in found for other in given] == [
+            one is other for one in eager for other in expected
+        ]
+    stats = lampwork.stats(compiled)
+    assert (stats["breaks"], stats["fallbacks"]) == ((), ())
+
+
+def test_parameters_of_a_class_of_their_own():
+    torch.manual_seed(0)
+    layer, x = nn.Linear(4, 4), torch.randn(3, 4, requires_grad=True)
+    layer.bias.requires_grad_(False)
+    layer.weight = Kept(torch.randint(-8, 8, (4, 4)).float(), torch.tensor(0.5))
+
+    def program(x):
+        return layer(x) * layer.weight.scale, isinstance(layer.weight, nn.Parameter), type(layer.weight).__name__
+
+    compiled = compiled_of(program)
+    for _ in range(2):
+        same(compiled(x), program(x))
+        same(torch.autograd.grad(compiled(x)[0].sum(), x), torch.autograd.grad(program(x)[0].sum(), x))
+        layer.weight.scale.mul_(2)
+        layer.weight.data.add_(1)
+    layer.weight = Kept(torch.ones(4, 4), torch.tensor(0.25))
+    same(compiled(x), program(x))
+    check_one_graph(compiled)
+    with torch._C.DisableTorchFunctionSubclass():
+        same(compiled(x), program(x))
 
 
 class Logged(torch.Tensor):

@@ -78,6 +78,7 @@ _LIST_ITERATORS: frozenset[type] = frozenset({type(iter([])), type(reversed([]))
 _ATTEMPT = ObjectRef("function", "lampwork.runtime.leave.post_graph", "attempt")
 _ARRAY_OF = ObjectRef("function", "lampwork.runtime.leave.post_graph", "array_of")
 
+_OVER_MEMORY = ObjectRef("function", "lampwork.runtime.leave.post_graph", "over_memory")
 _WRAPPER = ObjectRef("function", "lampwork.runtime.leave.post_graph", "wrapper")
 
 _RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
@@ -262,6 +263,13 @@ class Templates(ObjectTemplates):
     def _wrapper(self, value: Wrapper) -> NewCall:
         """A tensor of a wrapper subclass: one of the same metadata, with what its dict holds."""
         held = dict(value.__dict__)
+        if id(value) in self.loader.subclasses.memory:
+            with _torch.without_torch_function():
+                requires_grad = value.requires_grad
+            plain = self.template(self.loader.subclasses.plain(value))
+            names = map(ConstantValue, (requires_grad, tuple(held)))
+            cls = self.template(type(value).real_class)
+            return NewCall(_OVER_MEMORY, (cls, plain, *names, *self.items(held.values())))
         with _torch.without_torch_function():
             if not value.is_leaf:
                 name = type(value).real_class.__qualname__

@@ -60,7 +60,6 @@ BUILTIN_TYPES: frozenset[type] = frozenset({
     types.GetSetDescriptorType, types.MemberDescriptorType,
 })  # fmt: skip
 
-_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _NOT_MADE_BY_PROGRAMS = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 
 #: In this order: setting the cause suppresses the context.
@@ -438,7 +437,7 @@ class Loader(ContainerOverlays):
             origin = self._known(raw, source)
             if origin is not None:
                 return origin.value
-            if type(raw) not in _PLAIN_TENSORS and is_wrapper(raw):
+            if is_wrapper(raw):
                 return load_wrapper(self, raw, source)
             return self.remember(self.tensors.load(raw, source), raw, source)
         if isinstance(raw, type):

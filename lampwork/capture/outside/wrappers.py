@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
 from lampwork import _torch
 from lampwork.capture.outside.dynamic_sizes import symbolic_layout
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.tensor_inputs import tensor_test
+from lampwork.capture.record.fake import Fake
 from lampwork.fakes.wrappers import Wrapper
 from lampwork.ir.source import Source
 
@@ -22,11 +24,17 @@ if TYPE_CHECKING:
     from lampwork.capture.outside.overlay import Origin
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
 def is_wrapper(raw: torch.Tensor) -> bool:
-    """Whether the class of a tensor, a subclass of `Tensor`, says in Python what operators do. (That it does is guarded
-    where its method is looked up.)"""
-    method = type(raw).__torch_dispatch__
-    return method is not _torch.no_torch_dispatch and not isinstance(raw, Wrapper)
+    """Whether a tensor is of a subclass of the program's."""
+    return type(raw) not in _PLAIN and not isinstance(raw, (Wrapper, Fake, UninitializedTensorMixin))
+
+
+def dispatches(cls: type) -> bool:
+    """Whether a class of tensors says in Python what operators do. Else they read and write its memory."""
+    return getattr(cls, "__torch_dispatch__", _torch.no_torch_dispatch) is not _torch.no_torch_dispatch
 
 
 def load_wrapper(loader: Loader, raw: torch.Tensor, source: Source) -> Any:
@@ -57,6 +65,11 @@ def load_wrapper(loader: Loader, raw: torch.Tensor, source: Source) -> Any:
     for name in _torch.KIND_FLAGS:
         if name in raw.__dict__:
             made.__dict__[name] = True
+    if not dispatches(kind):
+        with _torch.without_modes(), _torch.without_torch_function():
+            detached = raw.detach()
+        plain = loader.tensors.load(detached, loader.sources.plain_tensor(source))
+        loader.subclasses.memory[id(made)] = (made, plain)
     loader.remember(made, raw, source)
     loader.subclasses.outside.append((loader.by_value[id(made)], (tuple(sizes), tuple(strides))))
     return made
@@ -71,9 +84,15 @@ def is_changed(origin: Origin, layout: tuple[tuple, tuple]) -> bool:
 
 
 def writes(origin: Origin) -> int:
-    """How often the program wrote to a wrapper from outside."""
+    """How often the program wrote to a wrapper from outside; what has memory is a graph's input, which tells that."""
+    if dispatches(type(origin.raw)):
+        return 0 if origin.value.is_inference() else _version(origin.value)
+    return 0
+
+
+def _version(made: Wrapper) -> int:
     with _torch.without_torch_function():
-        return 0 if origin.value.is_inference() else origin.value._version
+        return made._version
 
 
-__all__ = ["is_wrapper", "is_changed", "load_wrapper", "writes"]
+__all__ = ["dispatches", "is_changed", "is_wrapper", "load_wrapper", "writes"]

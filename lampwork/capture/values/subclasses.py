@@ -22,11 +22,12 @@ from lampwork.capture.machine import Answer, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS, is_data_descriptor
 from lampwork.capture.machine.operators import IN_PLACE, REFLECTED
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.outside.tensor_inputs import TENSOR_ATTRIBUTES
-from lampwork.capture.outside.wrappers import is_changed
+from lampwork.capture.outside.tensor_inputs import MEMORY_METHODS, TENSOR_ATTRIBUTES
+from lampwork.capture.outside.wrappers import dispatches, is_changed
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.walk import holds
+from lampwork.fakes.operators import operator
 from lampwork.fakes.wrappers import Wrapper, wrapper_class
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 #: Methods that look into an object, which tensors have as all objects do.
 _OF_OBJECTS = frozenset(vars(object)) - frozenset(vars(torch.Tensor.__base__))
+#: Methods that make a tensor of another class.
+_MAKE = frozenset({"as_subclass", "_make_subclass", "_make_wrapper_subclass"})
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _DISPATCH, _FUNCTION = "__torch_dispatch__", "__torch_function__"
 
 
@@ -49,6 +53,8 @@ class Subclasses:
         self.world, self.recorder = world, world.recorder
         #: What stands for tensors of a class.
         self.classes: dict[type, type[Wrapper]] = {}
+        #: The fakes over whose memory others are, by id; and these.
+        self.memory: dict[int, tuple[Wrapper, Any]] = {}
         #: Those from outside that the program has met: where they come from, sizes and strides.
         self.outside: list[tuple[Origin, tuple[tuple, tuple]]] = []
 
@@ -60,10 +66,13 @@ class Subclasses:
                 raise refused(real, "is read or made, whose operators are native")
             base = Wrapper
             for each in real.__mro__[1:]:
-                if each is not torch.Tensor and issubclass(each, torch.Tensor) and _dispatches(each):
+                if each not in _PLAIN and issubclass(each, torch.Tensor):
                     base = self.class_of(each)
                     break
-            self._method(real, _DISPATCH)
+            if dispatches(real):
+                self._method(real, _DISPATCH)
+            else:
+                self.world.class_lookup(real, _DISPATCH)
             overloads = self._overloads(real)
             flattens = all(
                 self.world.class_lookup(real, name)[0] for name in ("__tensor_flatten__", "__tensor_unflatten__")
@@ -85,6 +94,7 @@ class Subclasses:
         if method is _torch.no_torch_function:
             return None
         self._method(real, _FUNCTION)
+        self.world.process.read("torch_function")  # whether anybody is asked
         return self.overloaded
 
     def made(self, real: type, args: tuple, options: dict[str, Any]) -> Any:
@@ -93,15 +103,33 @@ class Subclasses:
         if options.get("dispatch_sizes_strides_policy") is not None or len(args) > 8:
             raise refused(real, "says in Python what its sizes are")
         made = _torch.make_wrapper(cls, *args, **options)
-        if made.layout is not torch.strided:
-            raise refused(real, f"has layout {made.layout}")
+        with _torch.without_torch_function():
+            layout = made.layout
+        if layout is not torch.strided:
+            raise refused(real, f"has layout {layout}")
         return made
+
+    def over(self, real: type, plain: Any, requires_grad: bool = False) -> Any:
+        """A tensor of the class `real` over the memory of a fake, without a history."""
+        options = {"strides": plain.stride(), "storage_offset": plain.storage_offset(), "dtype": plain.dtype}
+        options |= {"device": plain.device, "requires_grad": requires_grad}
+        made = self.made(real, (tuple(plain.size()),), options)
+        self.memory[id(made)] = (made, plain)
+        return made
+
+    def plain(self, wrapper: Wrapper) -> Any:
+        """The fake over whose memory one is."""
+        if id(wrapper) not in self.memory:
+            raise refused(type(wrapper).real_class, "has no memory, which is asked for")
+        return self.memory[id(wrapper)][1]
 
     def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A function of PyTorch's in C, called with such tensors."""
         owner = getattr(function, "__self__", None)
         if isinstance(owner, Wrapper) and function.__name__ in _OF_OBJECTS:
             raise refused(type(owner).real_class, f"is asked for {function.__name__}")
+        if self.memory and getattr(function, "__name__", "") == "tolist":
+            raise Break("data-dependent", "the contents of a tensor of a subclass are read")
         return function(*args, **kwargs)
 
     # -- calls from native code
@@ -117,18 +145,44 @@ class Subclasses:
             return NotImplemented
         return self._checked(self.world.machine.call(method, given if kwargs is None else (*given, kwargs)), classes[0])
 
-    def dispatched(self, operator: Any, classes: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def dispatched(self, overload: Any, classes: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
         """What the program's `__torch_dispatch__` makes of an operator that has come so far: of the first class, of
         those that PyTorch has put in order, which does not decline."""
         wrappers = [each for each in classes if issubclass(each, Wrapper)]
         real = self._real(tuple(wrappers))
+        if not any(dispatches(each.real_class) for each in wrappers):
+            return self._on_memory(overload, args, kwargs)
         with self.recorder._mode:
             for cls in wrappers:
+                if not dispatches(cls.real_class):
+                    continue
                 method = self._method(cls.real_class, _DISPATCH)
-                answer = self.world.machine.call(method, (operator, real, args, kwargs))
+                answer = self.world.machine.call(method, (overload, real, args, kwargs))
                 if answer is not NotImplemented:
                     return self._checked(answer, cls)
-        raise refused(wrappers[0].real_class, f"declines {operator}")
+        raise refused(wrappers[0].real_class, f"declines {overload}")
+
+    def _on_memory(self, overload: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """An operator on tensors that have memory, whose classes say nothing about it."""
+        found: dict[int, Wrapper] = {}
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, Wrapper):
+                fake = self.plain(value)
+                found[id(fake)] = value
+                return fake
+            return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+        def seen(value: Any) -> Any:
+            if type(value) in (list, tuple):
+                return type(value)(map(seen, value))
+            return found.get(id(value), value)
+
+        known = operator(overload)
+        if known.kind in ("metadata", "storage"):
+            raise Break("tensor-subclass", f"{overload} changes a tensor of a subclass")
+        result = self.recorder.call(overload, plain(args), {name: plain(each) for name, each in kwargs.items()})
+        return seen(result)
 
     def _real(self, classes: tuple) -> tuple:
         return tuple([each.real_class if issubclass(each, Wrapper) else torch.Tensor for each in classes])
@@ -142,7 +196,13 @@ class Subclasses:
     # -- the end
 
     def check_changes(self) -> None:
-        """Breaks where the program has changed what no effect changes of a wrapper from outside."""
+        """Breaks where the program has changed what no effect changes of a wrapper from outside. Writes to those that
+        have memory become writes to that: views of one share the version of what stands for it."""
+        for wrapper, plain in self.memory.values():
+            with _torch.without_torch_function():
+                count = 0 if wrapper.is_inference() else wrapper._version
+                if count:
+                    _torch.set_versions((plain, wrapper), (plain._version + count, 0))
         for origin, layout in self.outside:
             if is_changed(origin, layout):
                 raise refused(type(origin.value).real_class, "is given another size, or other gradients")
@@ -166,10 +226,6 @@ _KINDS = _Kinds()
 def has_wrapper(args: tuple, kwargs: dict[str, Any], owner: Any = None) -> bool:
     """Whether a call is given a tensor of a subclass, or is one of its methods."""
     return isinstance(owner, Wrapper) or holds(args, _KINDS) or holds(kwargs, _KINDS)
-
-
-def _dispatches(cls: type) -> bool:
-    return getattr(cls, _DISPATCH, _torch.no_torch_dispatch) is not _torch.no_torch_dispatch
 
 
 class SubclassFamily(Family):
@@ -236,6 +292,8 @@ class SubclassFamily(Family):
             return self.world.descriptor_get(attribute, value, cls)
         if hasattr(attribute, "__set__") and name not in TENSOR_ATTRIBUTES and name not in ("data", "__dict__"):
             raise Break("tensor-attribute", f"the attribute {name} of a tensor of class {cls.__qualname__} is read")
+        if name in MEMORY_METHODS and name not in _MAKE:
+            raise refused(cls, f"is asked for {name}")
         if name == "__dict__":
             return self.world.families.plain.native_attribute(attribute, value)
         return attribute.__get__(value, type(value))
@@ -271,6 +329,51 @@ def _make_wrapper(world: Any, cls: Any, *args: Any, **options: Any) -> Any:
     if not isinstance(cls, type) or not issubclass(cls, torch.Tensor) or not world.data.are_data(args, options):
         raise Break("tensor-subclass", f"a tensor subclass is made of {world.data.describe_arguments(args, options)}")
     return world.subclasses.made(cls, args, options)
+
+
+def _as_subclass(world: Any, tensor: Any, cls: Any) -> Any:
+    """`tensor.as_subclass(cls)`."""
+    return _over(world, tensor, cls, torch.ops.aten.alias.default, False)
+
+
+def _make_subclass(world: Any, cls: Any, data: Any, require_grad: Any = False, **options: Any) -> Any:
+    if options:
+        raise Break("tensor-subclass", "a tensor subclass that says in Python what its sizes are is made")
+    return _over(world, data, cls, torch.ops.aten.detach.default, bool(require_grad))
+
+
+def _over(world: Any, tensor: Any, cls: Any, share: Any, requires_grad: bool) -> Any:
+    plain = world.subclasses.plain(tensor) if isinstance(tensor, Wrapper) else tensor
+    if type(plain) is not Fake or not isinstance(cls, type) or not issubclass(cls, torch.Tensor):
+        raise Break("tensor-subclass", "a tensor of a subclass is made of something else than a tensor")
+    made = share(plain)
+    if cls is torch.Tensor and not requires_grad:
+        return made
+    if made.requires_grad or cls in _PLAIN or (requires_grad and torch.is_grad_enabled()):
+        raise refused(cls, "that requires grad is made")
+    return world.subclasses.over(cls, made, requires_grad)
+
+
+def _default_function(
+    world: Any, cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
+) -> Any:  # fmt: skip
+    """`Tensor.__torch_function__`: what the function gives, as tensors of the class."""
+    if not all(issubclass(cls, each) for each in types):
+        return NotImplemented
+    world.note_bases(cls)
+    with _torch.without_torch_function():
+        result = world.machine.call(func, tuple(args), dict(kwargs or {}))
+    return result if func in _torch.keep_their_results() else _converted(world, result, cls)
+
+
+def _converted(world: Any, result: Any, cls: type) -> Any:
+    if cls is torch.Tensor:
+        return result
+    if isinstance(result, torch.Tensor) and not issubclass(world.type_of(result), cls):
+        return _as_subclass(world, result, cls)
+    if isinstance(result, (tuple, list)):
+        return type(result)([_converted(world, each, cls) for each in result])
+    return result
 
 
 def _correct_aliasing(world: Any, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
@@ -330,6 +433,9 @@ NATIVES: dict[Any, Answer] = {
     _GET: _get,
     _torch.make_wrapper: _make_wrapper,
     _torch.correct_aliasing: _correct_aliasing,
+    _torch.make_subclass: _make_subclass,
+    _torch.default_torch_function: _default_function,
+    torch.Tensor.as_subclass: _as_subclass,
     _torch.no_torch_function: _without_function,
     _torch.without_torch_function: lambda world: _torch.without_torch_function(),
     _torch.ENTER_WITHOUT_TORCH_FUNCTION: _enter,

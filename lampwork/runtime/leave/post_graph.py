@@ -48,6 +48,13 @@ def wrapper(
     return made
 
 
+def over_memory(cls: type, plain: torch.Tensor, requires_grad: bool, names: tuple, *values: object) -> torch.Tensor:
+    """A tensor of a subclass over the memory of a plain one, which holds `values` under `names`."""
+    made = _torch.make_subclass(cls, plain, requires_grad)
+    made.__dict__.update(zip(names, values, strict=True))
+    return made
+
+
 def raise_version(tensor: torch.Tensor, writes: int) -> None:
     """Autograd is told that a tensor of a wrapper subclass was written."""
     for _ in range(writes):
