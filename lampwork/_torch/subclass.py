@@ -112,7 +112,7 @@ make_wrapper = private("Tensor._make_wrapper_subclass")
 make_subclass = private("Tensor._make_subclass")
 
 #: `Tensor.__torch_function__`, as a function of the class; and which functions' results it gives as they are.
-default_torch_function = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+default_torch_function = torch.Tensor.__torch_function__.__func__
 keep_their_results = private("overrides.get_default_nowrap_functions")
 
 #: A context: functions called inside skip the `__torch_function__` of subclasses. Its methods are native.

@@ -435,7 +435,7 @@ NATIVES: dict[Any, Answer] = {
     _torch.correct_aliasing: _correct_aliasing,
     _torch.make_subclass: _make_subclass,
     _torch.default_torch_function: _default_function,
-    torch.Tensor.as_subclass: _as_subclass,
+    vars(torch.Tensor.__base__)["as_subclass"]: _as_subclass,
     _torch.no_torch_function: _without_function,
     _torch.without_torch_function: lambda world: _torch.without_torch_function(),
     _torch.ENTER_WITHOUT_TORCH_FUNCTION: _enter,
