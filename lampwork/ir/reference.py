@@ -27,6 +27,7 @@ PROPERTIES = frozenset({property, _FIELD})
 #: Where the classes of PyTorch's operators, and of what those are found in, are: these look an operator up when it is
 #: first asked for.
 _OPERATORS = "torch._ops"
+_RELEASED_OPERATORS = ("aten.", "prims.")
 _HEAP_TYPE = 1 << 9  # a class that is made while the program runs
 _digests: CodeCache[str] = CodeCache()
 _qualname = type.__dict__["__qualname__"].__get__
@@ -84,7 +85,9 @@ def find(module: str, qualname: str) -> Any:
             if isinstance(value, (staticmethod, classmethod)):
                 value = value.__func__
         elif type(value).__module__ == _OPERATORS:
-            value = getattr(value, part, _MISSING)
+            # Others than PyTorch's own may be made of something else in this process: who has not looked has none.
+            released = qualname.startswith(_RELEASED_OPERATORS)
+            value = getattr(value, part, _MISSING) if released else value.__dict__.get(part, _MISSING)
         else:
             value = _MISSING
         if value is _MISSING:
