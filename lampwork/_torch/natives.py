@@ -37,6 +37,9 @@ OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 #: The classes of `torch.ops`, `torch.ops.aten` and `torch.ops.aten.add`, which keep what is first looked up in them.
 OPERATOR_SPACES = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
 
+#: What an operator says of itself: nothing in it changes.
+SCHEMA_TYPES = frozenset({private("_C.FunctionSchema"), private("_C.Argument"), private("_C._AliasInfo")})
+
 #: The class of operators that take functions, such as `torch.ops.higher_order.cond`.
 HigherOrderOperator = torch._ops.HigherOrderOperator
 

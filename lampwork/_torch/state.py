@@ -227,6 +227,7 @@ STATE: dict[str, Callable[[], Any]] = {
     "float32_matmul_precision": torch.get_float32_matmul_precision,
     "modes": active_modes,
     "anomaly": torch.is_anomaly_enabled,
+    "torch_function": private("_C._is_torch_function_enabled"),
     "cuda": lambda: cuda_state(),
     "cuda_switches": lambda: cuda_switches(),
     "cudnn": cudnn_state,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, TypeVar
 
 import torch
 
+from lampwork._torch.private import private
 from lampwork._torch.tensor_impl import storage_address, tensor_layout
 
 T = TypeVar("T", bound=torch.Tensor)
@@ -86,6 +88,37 @@ def zeros_without_memory(cls: type[T], shape: tuple, dtype: torch.dtype, device:
 def as_subclass(cls: type[T], tensor: torch.Tensor, requires_grad: bool = False) -> T:
     """`tensor`'s metadata and storage as a new object of subclass `cls`, with no history (`Tensor._make_subclass`)."""
     return torch.Tensor._make_subclass(cls, tensor, requires_grad)
+
+
+#: The `__torch_dispatch__` of tensors whose class has none.
+no_torch_dispatch = private("_C._disabled_torch_dispatch_impl")
+
+
+def is_native_subclass(cls: type) -> bool:
+    """Whether operators on tensors of a class are answered by native code that knows the class: its
+    `__torch_dispatch__` is there for show (`DTensor`, which who has one has loaded)."""
+    known = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return isinstance(known, type) and issubclass(cls, known)
+
+
+#: What subclasses in Python call to have views share memory with what they are views of, and in-place operators give
+#: what they wrote.
+correct_aliasing = private("utils._python_dispatch.return_and_correct_aliasing")
+
+#: What makes tensors of wrapper subclasses.
+make_wrapper = private("Tensor._make_wrapper_subclass")
+
+#: What makes tensors of subclasses over the memory of others.
+make_subclass = private("Tensor._make_subclass")
+
+#: `Tensor.__torch_function__`, as a function of the class; and which functions' results it gives as they are.
+default_torch_function = torch.Tensor.__torch_function__.__func__
+keep_their_results = private("overrides.get_default_nowrap_functions")
+
+#: A context: functions called inside skip the `__torch_function__` of subclasses. Its methods are native.
+ENTER_WITHOUT_TORCH_FUNCTION, EXIT_WITHOUT_TORCH_FUNCTION = (
+    vars(torch._C.DisableTorchFunctionSubclass)[name] for name in ("__enter__", "__exit__")
+)
 
 
 def storage_key(tensor: torch.Tensor) -> int:

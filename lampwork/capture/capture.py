@@ -260,6 +260,7 @@ class _Attempt:
         """What happens after the graph, in order. `changed`: process state that the program left changed."""
         world = self.world
         computed: list[Effect] = []
+        world.subclasses.check_changes()
         late = [*world.backed_numbers.assumed, *world.host_calls.late]
         if late:
             computed = [Evaluate(templates.items(late))]
@@ -300,6 +301,8 @@ class _Attempt:
         from lampwork.capture.autograd.differentiate import differentiate  # calls without gradients do without
 
         world, machine = self.world, self.machine
+        if world.subclasses.need_grad():
+            return None, Diagnostic("tensor-subclass", "a tensor of a wrapper subclass requires grad")
         machine.stop_at, steps = 0, machine.steps
         held = templates.held()
         try:
@@ -348,6 +351,8 @@ class _Attempt:
         self.world.loader.release()
         self.world._keep.clear()
         self.world.identified.clear()
+        self.world.subclasses.outside.clear()
+        self.world.subclasses.memory.clear()
         self.world.resumed_with = ()
         self.suspended = None
         self.args = ()

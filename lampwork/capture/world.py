@@ -46,6 +46,7 @@ from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.host_results import HostCalls
 from lampwork.capture.values.numbers import BackedNumbers
 from lampwork.capture.values.open_texts import closed_call
+from lampwork.capture.values.subclasses import Subclasses
 from lampwork.capture.values.tensor_attributes import TensorAttributes
 from lampwork.capture.values.tensor_calls import TensorCalls
 from lampwork.capture.values.unknown_text import joined
@@ -72,6 +73,7 @@ class TorchWorld(Dispatcher):
         self.tensors = TensorInputs(recorder, self.guards, policy)
         self.backed_numbers = BackedNumbers(recorder, self.guards, self.tensors)
         self.loader = Loader(self.guards, self.sources, self.tensors, self.backed_numbers)
+        self.subclasses = self.loader.subclasses = Subclasses(self)
         self.loader.check_keys = self.families.container.check_keys
         self.walks = Walks(self.loader)
         self.names = Names(self)

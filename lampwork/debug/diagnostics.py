@@ -300,8 +300,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "tensor-subclass": Meaning(
         "break",
-        "A tensor of a subclass of `torch.Tensor` is used or made.",
-        "Work on plain tensors and parameters inside; make subclasses outside the compiled function.",
+        "A tensor of a subclass of `torch.Tensor` is used or made that has gradients or sizes of its own.",
+        "Work on plain tensors and parameters inside, or on tensors of subclasses that require no gradient.",
     ),
     "triton-kernel": Meaning(
         "break",

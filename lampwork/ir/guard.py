@@ -224,7 +224,7 @@ class KeysAre(Test):
 @record
 class HasKey(Test):
     """`key in value` is `present`. For instance attributes the source is an `InstanceDict`. `key` is a constant, or the
-    source of a text that is the key."""
+    source of a text, or of an object with a name, that is the key."""
 
     key: Key
     present: bool

@@ -24,6 +24,10 @@ _MISSING = object()
 _FIELD = type(vars(collections.namedtuple("_Fields", "field"))["field"])
 #: Kinds of class attributes that are known by a `property_digest`.
 PROPERTIES = frozenset({property, _FIELD})
+#: Where the classes of PyTorch's operators, and of what those are found in, are: these look an operator up when it is
+#: first asked for.
+_OPERATORS = "torch._ops"
+_RELEASED_OPERATORS = ("aten.", "prims.")
 _HEAP_TYPE = 1 << 9  # a class that is made while the program runs
 _digests: CodeCache[str] = CodeCache()
 _qualname = type.__dict__["__qualname__"].__get__
@@ -74,12 +78,16 @@ def find(module: str, qualname: str) -> Any:
     if not qualname:
         return value
     for part in qualname.split("."):
-        if isinstance(value, ModuleType):
+        if isinstance(value, ModuleType) and type(value).__module__ != _OPERATORS:
             value = value.__dict__.get(part, _MISSING)
         elif isinstance(value, type):
             value = value.__dict__.get(part, _MISSING)
             if isinstance(value, (staticmethod, classmethod)):
                 value = value.__func__
+        elif type(value).__module__ == _OPERATORS:
+            # Others than PyTorch's own may be made of something else in this process: who has not looked has none.
+            released = qualname.startswith(_RELEASED_OPERATORS)
+            value = getattr(value, part, _MISSING) if released else value.__dict__.get(part, _MISSING)
         else:
             value = _MISSING
         if value is _MISSING:
@@ -269,6 +277,8 @@ def property_digest(value: Any) -> str:
 def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str, str]]:
     """Names that may lead to `value`, best first."""
     names = [(module, qualname)]
+    if type(value).__module__ == _OPERATORS:
+        names = [("torch.ops", str(value))]
     if kind == "builtin":
         # `torch.conv2d` says that it is `_VariableFunctionsClass.conv2d`; `torch.nn.functional.linear`, that it is
         # `linear`.

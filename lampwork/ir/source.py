@@ -279,6 +279,18 @@ class ArrayMemory(Source):
 
 
 @record
+class PlainTensor(Source):
+    """A plain tensor over the memory of the tensor `base`, which is of a subclass, made anew for each call."""
+
+    base: Source
+
+    from_call = True
+
+    def describe(self) -> str:
+        return describe(self.base)
+
+
+@record
 class Numbers(Source):
     """A float64 tensor made on each call: the values of `numbers`. On `device`, "" for the CPU: one copy that nobody
     waits for."""

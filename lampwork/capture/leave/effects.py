@@ -23,6 +23,7 @@ from lampwork.capture.outside.overlay import (
     SlotOverlay,
     entries,
 )
+from lampwork.capture.outside.wrappers import writes
 from lampwork.capture.record.fake import Fake
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (
@@ -42,6 +43,7 @@ from lampwork.ir.template import (
     Template,
 )
 
+_RAISE_VERSION = ObjectRef("function", "lampwork.runtime.leave.post_graph", "raise_version")
 _SPEND = ObjectRef("function", "lampwork.runtime.leave.post_graph", "spend")
 
 
@@ -74,6 +76,10 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
     """Attributes and gradients of tensors: of those from outside, and of those that leave the region, which an
     attribute of another may be. So this comes last."""
     effects: list[Effect] = []
+    for origin, _ in loader.subclasses.outside:
+        count = writes(origin)
+        if count:
+            effects.append(Call(_RAISE_VERSION, (SourceValue(origin.source), ConstantValue(count))))
     inputs = loader.tensors
     for raw, source, fake in zip(inputs.values, inputs.sources, inputs.fakes_of_tensors()):
         if fake.is_leaf and not raw.is_leaf:

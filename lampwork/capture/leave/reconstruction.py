@@ -21,6 +21,7 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork import _torch
 from lampwork.capture.autograd.backward import is_spent
 from lampwork.capture.leave.object_reconstruction import DICT_ITERATORS, ObjectTemplates
 from lampwork.capture.machine import MachineGenerator
@@ -35,6 +36,7 @@ from lampwork.capture.values.scalar import Element, Late, Scalar, function_of, g
 from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.unknown_array import UnknownArray
 from lampwork.capture.values.unknown_text import UnknownText
+from lampwork.fakes.wrappers import Wrapper
 from lampwork.ir import operations
 from lampwork.ir.number import Constant, NumberExpr
 from lampwork.ir.reference import ObjectRef
@@ -75,6 +77,9 @@ _LIST_ITERATORS: frozenset[type] = frozenset({type(iter([])), type(reversed([]))
 
 _ATTEMPT = ObjectRef("function", "lampwork.runtime.leave.post_graph", "attempt")
 _ARRAY_OF = ObjectRef("function", "lampwork.runtime.leave.post_graph", "array_of")
+
+_OVER_MEMORY = ObjectRef("function", "lampwork.runtime.leave.post_graph", "over_memory")
+_WRAPPER = ObjectRef("function", "lampwork.runtime.leave.post_graph", "wrapper")
 
 _RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
 
@@ -120,6 +125,8 @@ class Templates(ObjectTemplates):
                 if reference.portable:
                     return ObjectValue(reference)
             return SourceValue(origin.source)
+        if isinstance(value, Wrapper):
+            return self._once(value, lambda: self._wrapper(value))
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if kind is Scalar:
@@ -252,6 +259,26 @@ class Templates(ObjectTemplates):
         is_bare_view = cls is torch.Tensor and value.is_leaf and value._is_view()
         requires_grad = value.requires_grad and not is_bare_view
         return TensorValue(index, reference, requires_grad, index in self.spent)
+
+    def _wrapper(self, value: Wrapper) -> NewCall:
+        """A tensor of a wrapper subclass: one of the same metadata, with what its dict holds."""
+        held = dict(value.__dict__)
+        if id(value) in self.loader.subclasses.memory:
+            with _torch.without_torch_function():
+                requires_grad = value.requires_grad
+            plain = self.template(self.loader.subclasses.plain(value))
+            names = map(ConstantValue, (requires_grad, tuple(held)))
+            cls = self.template(type(value).real_class)
+            return NewCall(_OVER_MEMORY, (cls, plain, *names, *self.items(held.values())))
+        with _torch.without_torch_function():
+            if not value.is_leaf:
+                name = type(value).real_class.__qualname__
+                raise Break("tensor-subclass", f"a tensor of class {name} with a history leaves the region")
+            sizes, strides, offset = tuple(value.size()), value.stride(), value.storage_offset()
+            version = 0 if value.is_inference() else value._version
+            kept = (value.dtype, value.device, value.requires_grad, version, tuple(held))
+        parts = (type(value).real_class, sizes, strides, offset)
+        return NewCall(_WRAPPER, (*self.items(parts), *map(ConstantValue, kept), *self.items(held.values())))
 
     @staticmethod
     def tensor_class(value: torch.Tensor) -> type:

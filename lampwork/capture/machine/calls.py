@@ -132,6 +132,10 @@ class Calls(Part):
 
     # -- making instances
 
+    def type_of(self, value: Any) -> type:
+        """`type(value)` as the program sees it."""
+        return type(value)
+
     def instantiate(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`type.__call__(cls, ...)`: `__new__`, then `__init__`, where either is written in Python."""
         _, new = self.class_lookup(cls, "__new__")
@@ -145,9 +149,10 @@ class Calls(Part):
         else:
             bound = self.machine.complete(self.descriptor_get(new, UNBOUND, cls))
             obj = self.machine.call(bound, (cls, *args), kwargs)
-        if not issubclass(type(obj), cls) if type(cls) is type else cls not in type(obj).__mro__:
+        kind = self.type_of(obj)
+        if not issubclass(kind, cls) if type(cls) is type else cls not in kind.__mro__:
             return obj
-        found, initialise = self.class_lookup(type(obj), "__init__")
+        found, initialise = self.class_lookup(kind, "__init__")
         if type(initialise) is FunctionType:
             if initialise in self.intrinsics:
                 self.intrinsics[initialise](self, obj, *args, **kwargs)

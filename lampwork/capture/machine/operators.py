@@ -47,6 +47,11 @@ COMPARISON_METHODS = {
     operator.eq: ("__eq__", "__eq__", "=="), operator.ne: ("__ne__", "__ne__", "!="),
     operator.gt: ("__gt__", "__lt__", ">"), operator.ge: ("__ge__", "__le__", ">="),
 }  # fmt: skip
+#: What the right operand is asked for.
+REFLECTED = {
+    **{op: f"__r{name}__" for op, (name, _) in _NAMES.items()},
+    **{op: names[1] for op, names in COMPARISON_METHODS.items()},
+}
 # These implement + and * as sequences only, which CPython tries after both operands' numeric methods.
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
 # Whether the second class is derived from the first, never asking what is registered with it.

@@ -22,7 +22,7 @@ from lampwork.capture.natives.introspection import follows_protocol, is_protocol
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS
-from lampwork.capture.values.family import StandInFamily
+from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.memberships import contains_symbol
 from lampwork.capture.values.sizes import number
 
@@ -108,6 +108,10 @@ def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
     kind = type(classes)
     if kind is tuple:
         return any(_instance_check(world, subject, each) for each in classes)
+    if family is world.families.subclass:
+        answer = family.is_instance(subject, classes)
+        if answer is not HANDS_ON:
+            return answer
     if kind is types.UnionType:
         return any(_instance_check(world, subject, each) for each in classes.__args__)
     if kind in _NATIVE_METACLASSES or (kind is type and type(subject) in TENSOR_KINDS):

@@ -215,6 +215,7 @@ _state(
 STATE_READERS[sys.getrecursionlimit] = "recursion_limit"
 STATE_READERS[os.getcwd] = "working_directory"
 STATE_READERS[gc.isenabled] = "collector"
+_state("torch_function", "_C._is_torch_function_enabled")
 _state("anomaly", "is_anomaly_enabled", "_C.is_anomaly_enabled", "_C.is_anomaly_check_nan_enabled")
 
 #: Writes of process state: performed while capturing, undone after it; a difference at the end becomes an effect.

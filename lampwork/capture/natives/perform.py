@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.torch_version import TorchVersion
 
 from lampwork import _torch
 from lampwork.capture.machine import UNBOUND, MachineGenerator, World
@@ -36,6 +37,7 @@ from lampwork.capture.values.hashed_keys import first_of, keys_of
 from lampwork.capture.values.set_order import see_order
 from lampwork.capture.values.sizes import settled, settled_in_place
 from lampwork.capture.values.special_methods import is_object
+from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.capture.values.walk import holds
 
 if TYPE_CHECKING:
@@ -168,11 +170,16 @@ def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: 
         if world.recorder.sizes:
             args = tuple(map(settled_in_place, args)) if function in WRITERS else settled(args)
             kwargs = settled(kwargs)
-        if not data.are_data(args, kwargs):
+        if getattr(function, "__objclass__", None) is re.Pattern:
+            args = tuple([str.__str__(each) if type(each) is TorchVersion else each for each in args])
+        wraps = world.recorder.wrapped is not None and has_wrapper(args, kwargs)
+        if wraps or not data.are_data(args, kwargs):
             if type(function) is types.WrapperDescriptorType and len(args) == 2 and data.is_data(args[0]):
                 # `5 .__add__(point)`: numbers and strings leave operands of other classes to the other side.
                 if not isinstance(args[1], (int, float, complex, str, bytes)):
                     return NotImplemented
+            if wraps:
+                raise Break("tensor-subclass", f"{name_of(function)} is called with a tensor of a subclass")
             reason = f"{name_of(function)} is called with {data.describe_arguments(args, kwargs)}"
             raise Break("native-argument", reason)
         if is_of_numpy(function) and (holds(args, TENSOR_KINDS) or holds(kwargs, TENSOR_KINDS)):

@@ -43,6 +43,7 @@ from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.resampling import interpolate
 from lampwork.capture.values.family import HANDS_ON
+from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.ir.operations import ArrayMethod
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def _is_compiled(function: FunctionType) -> bool:
 def _call_on_fakes(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if not world.data.are_data(args, kwargs):
         return HANDS_ON
+    if world.recorder.wrapped is not None and has_wrapper(args, kwargs):
+        return HANDS_ON  # it asks them for their methods
     if function is torch.nn.functional.interpolate and world.recorder.sizes:
         answer = interpolate(*args, **kwargs)
         if answer is not NotImplemented:
@@ -176,6 +179,8 @@ def _call_whole(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
     if not world.data.are_data(args, kwargs):
         raise Break("tensor-argument", f"{function.__qualname__}, which is marked allow_in_graph, is called with "
                     f"{world.data.describe_arguments(args, kwargs)}")  # fmt: skip
+    if has_wrapper(args, kwargs):
+        raise Break("tensor-subclass", f"{function.__qualname__}, marked allow_in_graph, is called with a subclass")
     result = function(*args, **kwargs)
     if not world.data.is_data(result):
         raise Break("tensor-argument", f"{function.__qualname__}, marked allow_in_graph, returns an object")

@@ -37,14 +37,14 @@ from lampwork.capture.natives import (
 )
 from lampwork.capture.outside import iterators
 from lampwork.capture.record import cells, packed
-from lampwork.capture.values import assumptions, text
+from lampwork.capture.values import assumptions, subclasses, text
 from lampwork.ir.reference import is_replacement
 
 MODULES: tuple[ModuleType, ...] = (
     answers, assumptions, backward, cells, checkpoints, context_variables, conversions, environment, function_modes,
     generators, heaps, histories, host_functions, identities, introspection, iterators, json_texts, library, locks,
-    numpy_data, object_arguments, optimizers, output, packed, python_warnings, saved_hooks, standard_values, switches,
-    text, thread_locals, torch_answers,
+    numpy_data, object_arguments, optimizers, output, packed, python_warnings, saved_hooks, standard_values, subclasses,
+    switches, text, thread_locals, torch_answers,
 )  # fmt: skip
 _ANSWERS = {
     native: answer

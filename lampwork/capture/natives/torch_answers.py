@@ -20,9 +20,11 @@ from lampwork.capture.outside.overlay import Break, HookNumber, IdentityNumber
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.fused import KERNELS, write
 from lampwork.capture.values.scalar import Scalar, is_backed
+from lampwork.capture.values.subclasses import parameter
 from lampwork.capture.values.unbacked_numbers import beside, tensor_of
 from lampwork.fakes import strides
 from lampwork.fakes.shapes import is_dense
+from lampwork.fakes.wrappers import Wrapper
 
 _MAX_SEED = (1 << 63) - 1
 
@@ -56,6 +58,8 @@ def _parameter(world: Any, data: Any = None, requires_grad: Any = True) -> Any:
     """`nn.Parameter(data)`: the same memory as another tensor object."""
     if data is None:
         data = torch.empty(0)
+    if isinstance(data, Wrapper):
+        return parameter(world, data, bool(requires_grad))
     if not isinstance(data, Fake) or data.real_class not in (torch.Tensor, torch.nn.Parameter):
         raise Break("tensor-subclass", f"a Parameter is made of a {type(data).__name__}")
     return _as_parameter(data, bool(requires_grad))
@@ -109,6 +113,8 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
 
 def _is_view(world: Any, tensor: Any) -> bool:
     """Fakes of tensors from outside are no views, whatever those are."""
+    if isinstance(tensor, Wrapper):
+        raise Break("tensor-attribute", "whether a tensor of a subclass is a view is asked")
     origin = world.loader.origin(tensor)
     return tensor._is_view() if origin is None else facts.is_view(world.loader, origin)
 

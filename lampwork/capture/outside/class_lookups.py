@@ -15,6 +15,7 @@ import torch
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.outside.plain import HEAP_TYPE, bound_owner
 from lampwork.capture.record.fake import Fake
+from lampwork.fakes.wrappers import Wrapper
 from lampwork.ir.reference import is_registered
 from lampwork.ir.source import Source
 
@@ -49,6 +50,8 @@ class ClassLookups:
     def _guarded_lookup(self, cls: type, name: str) -> tuple[bool, Any]:
         if cls is Fake:
             return self._of_tensors(name)
+        if issubclass(cls, Wrapper):
+            return self.lookup(cls.real_class, name)
         if cls.__flags__ & HEAP_TYPE and self.loader.class_source(cls) is None:
             self._look_in_bases(cls, name)
         for owner in order_of(cls):

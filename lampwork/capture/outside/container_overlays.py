@@ -170,11 +170,17 @@ class ContainerOverlays:
                 return self.sources.key_at(overlay.source, place)
         if origin is not None:
             return origin.source
-        if isinstance(key, (type, types.FunctionType, types.ModuleType)):
-            ref = self.guards.reference(key)
-            if ref.portable:
-                return self.sources.named(ref.module, ref.qualname)
+        named = self._named(key)
+        if named is not None:
+            return named
         raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
+
+    def _named(self, key: Any) -> Source | None:
+        """Where a key is found by its name, if it has one that leads to it whatever the program does."""
+        if not isinstance(key, (type, types.FunctionType, types.ModuleType, *_torch.OPERATOR_TYPES)):
+            return None
+        ref = self.guards.reference(key)
+        return self.sources.named(ref.module, ref.qualname) if ref.portable else None
 
     def _admit(self, overlay: DictOverlay, key: Any) -> None:
         """Hashing `key` and comparing it with the keys of the dict is right natively, and guarded. Breaks otherwise."""
@@ -202,12 +208,20 @@ class ContainerOverlays:
         return value
 
     def _guard_absent(self, overlay: DictOverlay, key: Any) -> None:
-        if not is_plain(key):  # a test holds constants only: all keys are guarded instead
-            self.dict_keys(overlay)
+        if not is_plain(key):
+            self._guard_object(overlay, key, False)
         elif isinstance(overlay.owner, torch.nn.Module) and isinstance(key, str):
             self.guards.absent_from_module(self.by_value[id(overlay.owner)].source, key)
         else:
             self.guards.has_key(overlay.source, key, False)
+
+    def _guard_object(self, overlay: DictOverlay, key: Any, present: bool) -> None:
+        """Guards that an object is a key, or none: by its name, or by all keys that there are."""
+        named = self._named(key)
+        if named is None or overlay.owner is not None:
+            self.dict_keys(overlay)
+        else:
+            self.guards.has_key(overlay.source, named, present)
 
     def dict_has(self, overlay: DictOverlay, key: Any) -> bool:
         """`key in dict`, guarded without looking at the value."""
@@ -223,7 +237,7 @@ class ContainerOverlays:
         if is_plain(key):
             self.guards.has_key(overlay.source, key, True)
         else:
-            self.dict_keys(overlay)
+            self._guard_object(overlay, key, True)
         return True
 
     def read_open(self, overlay: DictOverlay, key: OpenText) -> Any:

@@ -86,9 +86,12 @@ def _lies_in(source: Source, container: Source) -> bool:
 
 
 def symbolic_layout(
-    tensor: torch.Tensor, source: Source, policy: DynamicPolicy, sizes: SymbolicSizes
+    tensor: torch.Tensor, source: Source, policy: DynamicPolicy, sizes: SymbolicSizes, symbol: Any = None
 ) -> tuple[tuple, tuple] | None:
-    """Sizes and strides of a tensor from outside with symbols for what the policy makes one; None without any."""
+    """Sizes and strides of a tensor from outside with symbols for what the policy makes one; None without any.
+
+    `symbol(axis, size)` makes one for a tensor that is no input of the graph, or gives None.
+    """
     if not policy.allowed:
         return None
     marks = _torch.size_marks(tensor)
@@ -100,13 +103,16 @@ def symbolic_layout(
             continue
         if size == 1:
             place = (source, "shape", axis)
-            if place in policy.varied and place not in policy.single:
+            if symbol is None and place in policy.varied and place not in policy.single:
                 shape[axis] = sizes.supposed_symbol(source, axis)
             continue
         marked = marks.dynamic.get(axis)
         if marked is None and not policy.is_symbol(source, "shape", axis) and axis not in marks.maybe:
             continue
         lower, upper = marked if marked is not None else (1, INFINITY)
+        if symbol is not None:
+            shape[axis] = symbol(axis, size) or size
+            continue
         lower = max(lower or 1, 1)
         upper = INFINITY if upper is None else min(upper, INFINITY)
         if not lower <= size <= upper:

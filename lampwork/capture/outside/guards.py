@@ -46,6 +46,7 @@ from lampwork.ir.source import (
     Keyword,
     Named,
     PlainContents,
+    PlainTensor,
     PythonModule,
     Referent,
     Remaining,
@@ -116,6 +117,9 @@ class Sources:
 
     def array_memory(self, base: Source) -> Source:
         return self._intern((ArrayMemory, id(base)), ArrayMemory, base)
+
+    def plain_tensor(self, base: Source) -> Source:
+        return self._intern((PlainTensor, id(base)), PlainTensor, base)
 
     def context_value(self, base: Source, has_default: bool) -> Source:
         return self._intern((ContextValue, id(base), has_default), ContextValue, base, has_default)

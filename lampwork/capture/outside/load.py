@@ -25,6 +25,7 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork import _torch
 from lampwork.capture.outside.class_lookups import ClassLookups
 from lampwork.capture.outside.container_overlays import ContainerOverlays
 from lampwork.capture.outside.guards import GuardList, Sources
@@ -47,6 +48,7 @@ from lampwork.capture.outside.plain import (
     holds_native_state,
     is_plain,
 )
+from lampwork.capture.outside.wrappers import is_wrapper, load_wrapper
 from lampwork.capture.values.numbers import in_parameter_group
 from lampwork.capture.values.unknown_array import UnknownArray, can_follow
 from lampwork.ir.operations import HOLD_PLAIN_DATA, plain_contents
@@ -72,6 +74,8 @@ class Loader(ContainerOverlays):
         #: `TensorInputs`: makes fakes and graph inputs.
         self.tensors = tensors
         self.classes = ClassLookups(self)
+        #: `Subclasses`: what stands for tensors of wrapper subclasses.
+        self.subclasses: Any = None
         #: `BackedNumbers`: numbers that may be others on the next call.
         self.numbers = numbers
         #: Values that no native function may look into, by id.
@@ -125,6 +129,7 @@ class Loader(ContainerOverlays):
             operator.attrgetter: self._load_identity,
             operator.methodcaller: self._load_identity,
             weakref.ReferenceType: self._load_weak_reference,
+            **dict.fromkeys(_torch.OPERATOR_TYPES, self._load_identity),
         })  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -432,6 +437,8 @@ class Loader(ContainerOverlays):
             origin = self._known(raw, source)
             if origin is not None:
                 return origin.value
+            if is_wrapper(raw):
+                return load_wrapper(self, raw, source)
             return self.remember(self.tensors.load(raw, source), raw, source)
         if isinstance(raw, type):
             return self._load_identity(raw, source)

@@ -69,6 +69,13 @@ class TensorInputs:
             self.guards.type_is(source, int)
         return symbol
 
+    def part(self, value: int, source: Source) -> Any:
+        """The symbol for an integer that is part of what the program has: a size of a tensor that is no input."""
+        symbol = self._symbol(value, source)
+        if symbol is not None:
+            self.guards.type_is(source, int)
+        return symbol
+
     def computed_integer(self, number: NumberExpr, value: int) -> Any:
         """The symbol for an integer that the host computes, `value` in this call; None where it shall be that."""
         known = self._computed.get(number)

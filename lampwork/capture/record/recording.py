@@ -17,6 +17,7 @@ from lampwork.capture.record.unbacked_sizes import Contents
 from lampwork.fakes.fake import Fake, FakeStorage, Unsupported, make_fake, spec_of
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.symbolic import SymbolicSizes
+from lampwork.fakes.wrappers import Wrapper
 from lampwork.ir.loops import Location
 
 #: Literals are stored in the artifact; larger tables belong in a buffer.
@@ -35,6 +36,8 @@ class _Mode(TorchDispatchMode):
 
 def _dispatch(self: _Mode, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
     kwargs = kwargs or {}
+    if self.recorder.wrapped is not None and any(issubclass(each, Wrapper) for each in types):
+        return self.recorder.wrapped(func, types, args, kwargs)
     if self.recorder.takes_values_alone and func in _WITH_VECTORS:
         args, kwargs = _WITH_VECTORS[func](*args, **kwargs)
     return self.recorder.call(func, args, kwargs)
@@ -115,6 +118,9 @@ class Recording:
         self.called_with: tuple[Any, ...] = ()
         #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
         self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
+        #: What a call of an operator on tensors of wrapper subclasses gives: (operator, classes, arguments, keywords).
+        #: None as long as there are none.
+        self.wrapped: Callable[[Any, Any, tuple, dict], Any] | None = None
         #: In a tensor: what the batch norm that is called now takes as its momentum, in place of a number.
         self.momentum: Fake | None = None
         #: What knows the numbers that operators were called with and capture does not know, if there are any.

@@ -15,6 +15,7 @@ from lampwork.capture.outside.plain import DATES, DIGESTS, HEAP_TYPE, PLAIN_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.key_views import KEY_VIEWS
 from lampwork.capture.values.walk import holds
+from lampwork.fakes.wrappers import Wrapper
 
 if TYPE_CHECKING:
     from lampwork.capture.outside.load import Loader
@@ -56,6 +57,8 @@ class Data:
             return all(map(self.is_data, value))
         if kind is dict or kind is collections.OrderedDict:
             return all(map(self.is_data, value.values())) and all(map(self.is_data, value))
+        if issubclass(kind, Wrapper):
+            return True
         if isinstance(value, type):
             return kind.__repr__ is type.__repr__
         return (

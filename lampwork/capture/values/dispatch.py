@@ -8,6 +8,7 @@
     numbers                 scalars.py
     arrays                  arrays.py
     symbols                 sizes.py
+    tensor subclasses       subclasses.py
     tensors                 tensors.py
     containers              containers.py
     views of keys           key_views.py
@@ -49,6 +50,7 @@ from lampwork.capture.values.scalar import Scalar, is_backed, taken, taken_in
 from lampwork.capture.values.scalars import ScalarFamily
 from lampwork.capture.values.sizes import SizeFamily, number
 from lampwork.capture.values.special_methods import asks_itself, index_of, indices_of
+from lampwork.capture.values.subclasses import SubclassFamily
 from lampwork.capture.values.tensors import TensorFamily
 from lampwork.capture.values.text import TextFamily
 from lampwork.capture.values.unknown_array import UnknownArray, unsupported
@@ -77,6 +79,7 @@ class Families(dict[type, Family]):
         self.scalar = ScalarFamily(world)
         self.array = ArrayFamily(world)
         self.size = SizeFamily(world)
+        self.subclass = SubclassFamily(world)
         self.tensor = TensorFamily(world)
         self.container = ContainerFamily(world)
         self.key_view = KeyViewFamily(world)
@@ -90,8 +93,8 @@ class Families(dict[type, Family]):
         #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
         #: the array sees a float.
         self.ranked = (
-            self.open_text, self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.key_view,
-            self.value_view, self.module, self.namespace,
+            self.open_text, self.text, self.scalar, self.array, self.size, self.subclass, self.tensor, self.container,
+            self.key_view, self.value_view, self.module, self.namespace,
         )  # fmt: skip
         #: Those that native functions are asked of, by class of values: numbers first, for arrays take known ones only.
         self.of_natives = {

@@ -61,6 +61,8 @@ class ObjectFamily(Family):
             return getattr(obj, name)
         if cls is types.TracebackType and name == "tb_frame":  # it goes on, and what stands for it does not
             raise Break("native-attribute", "the frame of a traceback is read")
+        if cls in _torch.SCHEMA_TYPES and self.world.loader.origin(obj) is None:  # of an operator that native code gave
+            return getattr(obj, name)
         if cls in _torch.OPERATOR_SPACES:  # what an operator is found by is native, and its own
             _torch.look_up_operator(obj, name)
         if cls.__flags__ & HEAP_TYPE:

@@ -24,6 +24,7 @@ from lampwork.capture.record.reshapes import called as reshape_called
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.values.overloads import overloaded
 from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
+from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.capture.values.unbacked_numbers import as_size, item, items
 from lampwork.capture.values.walk import classes_in
 from lampwork.fakes.numbers import number_behind
@@ -129,6 +130,8 @@ class TensorCalls:
             args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
         if not self.data.are_data(args, kwargs):
             raise Break("tensor-argument", f"{name_of(function)} is called with {shown}")
+        if self.recorder.wrapped is not None and has_wrapper(args, kwargs, getattr(function, "__self__", None)):
+            return self.world.subclasses.call(function, args, kwargs)
         name = getattr(function, "__name__", "")
         if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
             owner = getattr(function, "__self__", None)

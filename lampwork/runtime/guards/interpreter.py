@@ -62,6 +62,12 @@ class Scope:
     known: dict[int, object] = dataclass_field(default_factory=dict)
 
 
+def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor over the memory of one of a subclass, which is not asked, and with its version."""
+    with _torch.without_torch_function():
+        return tensor.detach()
+
+
 def array_memory(array: Any) -> torch.Tensor:
     """The tensor over an array's memory. Raises TypeError or ValueError if there is none."""
     if not array.flags.writeable:

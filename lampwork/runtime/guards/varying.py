@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
+from lampwork import _torch
 from lampwork.ir.guard import Equals, Guard, HasKey, TensorIs, Test
 from lampwork.ir.operations import Cycled, remaining
 from lampwork.ir.source import (
@@ -187,13 +188,15 @@ def _tensor_changes(source: Source, test: TensorIs, value: object, is_chosen: bo
     is_weight = is_chosen or is_static(source)
     if is_weight:
         kinds = (torch.Tensor, torch.nn.Parameter)
+    if getattr(type(value), "__torch_function__", None) is _torch.no_torch_function:  # nobody is asked for its sizes
+        kinds = (*kinds, type(value)) if _named(type(value)) == test.tensor_type else kinds
     if not isinstance(value, torch.Tensor) or type(value) not in kinds:
         return None
     if value.layout is not torch.strided or value.dim() != len(test.shape):
         return None
     left_open: dict = {"shape": (None,) * value.dim(), "strides": (None,) * value.dim()}
     if is_weight:  # others of its size may be frozen, or no parameters
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        kind = _named(type(value))
         left_open |= {"requires_grad": value.requires_grad, "is_leaf": None, "tensor_type": kind}
     if tensor_is(value, TensorIs(**{**vars(test), **left_open})):
         return None
@@ -201,6 +204,10 @@ def _tensor_changes(source: Source, test: TensorIs, value: object, is_chosen: bo
     for kind, before, now in (("shape", test.shape, value.shape), ("stride", test.strides, value.stride())):
         found |= {(source, kind, axis) for axis, (a, b) in enumerate(zip(before, now)) if a is not None and a != b}
     return found if found or not is_weight else None
+
+
+def _named(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _number_changes(source: Source, before: object, now: object) -> set[Varying] | None:

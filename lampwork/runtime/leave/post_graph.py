@@ -36,6 +36,31 @@ def array_of(tensor: torch.Tensor, scalar: bool) -> Any:
     return array[()] if scalar else array
 
 
+def wrapper(
+    cls: type, sizes: tuple, strides: tuple, offset: int, dtype: torch.dtype, device: torch.device, requires_grad: bool,
+    version: int, names: tuple, *values: object,
+) -> torch.Tensor:  # fmt: skip
+    """A tensor of a wrapper subclass, which holds `values` under `names`, and was written `version` times."""
+    options = {"dtype": dtype, "device": device, "requires_grad": requires_grad}
+    made = _torch.make_wrapper(cls, sizes, strides=strides, storage_offset=offset, **options)
+    made.__dict__.update(zip(names, values, strict=True))
+    raise_version(made, version)
+    return made
+
+
+def over_memory(cls: type, plain: torch.Tensor, requires_grad: bool, names: tuple, *values: object) -> torch.Tensor:
+    """A tensor of a subclass over the memory of a plain one, which holds `values` under `names`."""
+    made = _torch.make_subclass(cls, plain, requires_grad)
+    made.__dict__.update(zip(names, values, strict=True))
+    return made
+
+
+def raise_version(tensor: torch.Tensor, writes: int) -> None:
+    """Autograd is told that a tensor of a wrapper subclass was written."""
+    for _ in range(writes):
+        _torch.increment_version(tensor)
+
+
 def spend(tensor: torch.Tensor) -> None:
     """Gives a tensor of the caller, which was written, a history that a `backward()` has freed."""
     from lampwork.runtime.autograd.freed_history import spend

@@ -14,6 +14,7 @@ from lampwork.ir.source import (
     HostInput,
     Numbers,
     PlainContents,
+    PlainTensor,
     Referent,
     Remaining,
     Remembered,
@@ -24,6 +25,7 @@ from lampwork.runtime.guards.interpreter import (
     array_memory,
     number_at,
     number_tensor,
+    plain_tensor,
     read,
     remembered,
 )
@@ -118,6 +120,18 @@ class ArrayMemoryRule(StepRule[ArrayMemory]):
         return f"reading.array_memory({writer.load(source.base)})"
 
     def snapshot(self, snapshots: VersionSnapshots, source: ArrayMemory) -> Any:
+        raise Unstable("made on each call")
+
+
+@step_rule(PlainTensor)
+class PlainTensorRule(StepRule[PlainTensor]):
+    def read(self, source: PlainTensor, scope: Scope) -> Any:
+        return plain_tensor(read(source.base, scope))
+
+    def text(self, writer: CheckWriter, source: PlainTensor) -> str:
+        return f"reading.plain_tensor({writer.load(source.base)})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: PlainTensor) -> Any:
         raise Unstable("made on each call")
 
 
