@@ -198,7 +198,7 @@ def compile_region(
             if halves is not None:
                 functional = halves.forward
             else:  # passes of the user's are given the whole program, also what it does to many tensors alike
-                functional = prepare(region, settings, not settings.options.passes, of_the_user)
+                functional = prepare(region, settings, copies=not settings.options.passes, of_the_user=of_the_user)
     except GraphBreak as stop:  # several GPUs, or a device without a back end
         if settings.fullgraph:
             raise
