@@ -72,7 +72,7 @@ def attention_tilings(kernel: Kernel, target: Target) -> tuple[Tiling, ...]:
         while stages > 1 and item_bytes * width * (y + 2 * x * stages) > target.l1_bytes:
             stages -= 1
         if item_bytes * width * (y + 2 * x * stages) <= target.l1_bytes:
-            found.append(Tiling(x, width, y, num_warps=min(warps, max(1, y * x // 512)), num_stages=stages))
+            found.append(Tiling(x, width, y, num_warps=min(warps, max(1, y * max(x, width) // 512)), num_stages=stages))
     return tuple(dict.fromkeys(found))
 
 
