@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lampwork.ir.attention import MAXIMUM, SCORE, SUM, TOTAL, Attention, attention_body
+from lampwork.ir.attention import MAXIMUM, SCORE, SUM, TOTAL, Attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import (
     Axis,
@@ -33,21 +33,17 @@ from lampwork.ir.loops import (
     Compute,
     Constant,
     Expr,
-    Kernel,
     Load,
     Local,
     LoopNest,
-    Parameter,
     Store,
     children,
     nodes,
-    storage_numel,
 )
 from lampwork.ir.masked_keys import Block, KeyRange, mask_of, needed_keys
 from lampwork.ir.program import Extern, FromBuffer, Item, Lowered, RefusedFusion, TensorRef
 from lampwork.ir.size import (
     Size,
-    Symbol,
     add,
     bounds,
     floordiv,
@@ -63,19 +59,21 @@ from lampwork.schedule.dependences import accesses
 from lampwork.schedule.expressions import (
     EXPENSIVE,
     Pool,
-    find_symbol,
-    flat_offset,
     operation_cost,
     rewriter,
-    substitute_sizes,
     view_index,
 )
 from lampwork.schedule.group import loop_symbol
 from lampwork.schedule.inline import axis_values, stores_every_element
 
 HALF = ("float16", "bfloat16")
-#: Products by the places of their factors.
-PRODUCTS = {"aten::mm.default": (0, 1), "aten::bmm.default": (0, 1)}
+#: First products by the places of what is added and of their factors; those that nothing is added to are second ones.
+PRODUCTS: dict[str, tuple[int | None, int, int]] = {
+    "aten::mm.default": (None, 0, 1),
+    "aten::bmm.default": (None, 0, 1),
+    "aten::addmm.default": (0, 1, 2),
+    "aten::baddbmm.default": (0, 1, 2),
+}
 #: Scores from which on they are worth keeping out of memory (H100, bfloat16: 8 heads of 128 rows take 8 us as one
 #: kernel, 19 apart), rows that fill a tile of a kernel, and the widest rows of q and v that a program has room for.
 FEWEST_SCORES, FEWEST_ROWS, WIDEST = 1 << 17, 64, 256
@@ -141,7 +139,7 @@ def fuse_attention(lowered: Lowered, target: Target) -> tuple[Lowered, list[Refu
     makers = _makers(lowered)
     while number < len(lowered.items):
         item = lowered.items[number]
-        if isinstance(item, Extern) and item.op in PRODUCTS:
+        if isinstance(item, Extern) and item.op in PRODUCTS and PRODUCTS[item.op][0] is None:
             found = _first_product(lowered, number, makers)
             if found is not None:
                 try:
@@ -176,7 +174,7 @@ def _first_product(lowered: Lowered, second: int, makers: Mapping[str, list[int]
                 folds |= item.reduction is not None
                 pending += [name for name in item.read if name not in seen]
                 seen.update(item.read)
-            elif isinstance(item, Extern) and item.op in PRODUCTS and not item.kwargs:
+            elif isinstance(item, Extern) and item.op in PRODUCTS:
                 made = lowered.buffers[item.outputs[0] or weights.buffer]
                 if product(made.shape) == product(weights.shape):
                     found.append(number)
@@ -219,7 +217,9 @@ class _Reader:
         self.dependent = self._dependent()
         result = self.buffers[other.outputs[0] or ""]
         scores = self.buffers[self.scores]
-        left, right = one.args
+        added, *places = PRODUCTS[one.op]
+        left, right = (one.args[place] for place in places)
+        self.added = one.args[added] if added is not None else None
         if len(scores.shape) != len(result.shape) or scores.shape[:-1] != result.shape[:-1]:
             raise NotAttention("the products have other sizes")
         if other.args[0].shape != scores.shape:
@@ -233,6 +233,8 @@ class _Reader:
         axes = (*self.batch, self.row, self.key, self.inner, self.column)
         self.symbols = {axis.name: loop_symbol(axis.name, axis.extent) for axis in axes}
         self.score_index = self.index(*self.front, self.row, self.key)
+        #: What the first product gives.
+        self.scored: Expr = SCORE
         #: What the softmax is taken of, once its maximum was met.
         self.target: Expr | None = None
         #: Folds of the scores, by what they are.
@@ -261,7 +263,7 @@ class _Reader:
         values, of_values = self.factor(self.other.args[1], (*self.front, self.key, self.column))
         if query.dtype != keys.dtype or not {query.dtype, values.dtype} <= {*HALF, "float32"}:
             raise NotAttention("factors of these types")
-        self.scale = of_query * of_keys
+        self.scored = self.first_score(of_query * of_keys)
         weights = self.widened(self.viewed(self.other.args[0], self.score_index))
         if self.target is None:
             raise NotAttention("nothing takes the scores' maximum")
@@ -301,6 +303,25 @@ class _Reader:
             raise NotAttention("a statistic has other dimensions than the scores")
         outer = self.symbols.get("b0", 0)
         return (*parts_of(outer, shape[:-1]), self.symbols["i"], *[0] * ones)
+
+    def first_score(self, scale: float) -> Expr:
+        """What the first product gives, whose factors are multiplied with `scale`."""
+        pool = self.pool
+        factors = {"alpha": 1, "beta": 1, **dict(self.one.kwargs)}
+        if any(type(factor) not in (int, float) for factor in factors.values()) or len(factors) > 2:
+            raise NotAttention("a product with other factors than numbers")
+
+        def scaled(value: Expr, factor: float) -> Expr:
+            return value if factor == 1 else pool.compute("mul", (value, pool.constant(factor, "float32")), "float32")
+
+        value = scaled(self.pooled(SCORE), scale * factors["alpha"])
+        ref = self.added
+        if ref is None or factors["beta"] == 0:  # what is multiplied with 0 is not looked at
+            return value
+        aligned = self.score_index[len(self.score_index) - len(ref.shape) :]
+        index = tuple([0 if extent == 1 else part for extent, part in zip(ref.shape, aligned)])
+        bias = self.widened(self.viewed(ref, index))
+        return pool.compute("add", (value, scaled(bias, float(factors["beta"]))), "float32")
 
     def is_rounded(self, dtype: str) -> bool:
         """Whether all that read the result round it to `dtype`."""
@@ -353,10 +374,7 @@ class _Reader:
         if name == self.scores:
             if index != self.score_index:
                 raise NotAttention("the scores are read in another order")
-            scored: Expr = SCORE
-            if self.scale != 1.0:
-                scored = self.pool.compute("mul", (SCORE, self.pool.constant(self.scale, "float32")), "float32")
-            return self.pool.compute("cast", (scored,), dtype)
+            return self.pool.compute("cast", (self.scored,), dtype)
         key = (name, index)
         found = self.memo.get(key)
         if found is None:
@@ -583,7 +601,7 @@ def element(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[S
     """The element of `buffer`, by its own dimensions, that element `index` of a view denotes. Of any strides where they
     are numbers; of unknown sizes where the view's last two dimensions are the buffer's, and its first one is all
     others. Raises `NotAttention` for other views."""
-    found = _unflattened(buffer, view, index)
+    found = _by_dimensions(buffer, view, index) or _unflattened(buffer, view, index)
     if found is not None:
         return found
     sizes = (*view.shape, *view.strides, view.offset)
@@ -600,8 +618,25 @@ def element(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[S
     return view_index(buffer, view, index)
 
 
-def _unflattened(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...] | None:
+def _by_dimensions(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...] | None:
+    """Where each dimension of the view is one of the buffer's, repeats it, or is of one element."""
+    found: list[Size] = [0] * len(buffer.shape)
+    left = [place for place, extent in enumerate(buffer.shape) if extent != 1]
     if view.offset != 0:
+        return None
+    for extent, stride, part in zip(view.shape, view.strides, index):
+        if extent == 1 or stride == 0:
+            continue
+        same = [place for place in left if (buffer.shape[place], buffer.strides[place]) == (extent, stride)]
+        if not same:
+            return None
+        found[same[0]] = part
+        left.remove(same[0])
+    return tuple(found)
+
+
+def _unflattened(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...] | None:
+    if view.offset != 0 or len(view.shape) not in (2, 3):
         return None
     found: list[Size] = [0] * len(buffer.shape)
     left = [place for place, extent in enumerate(buffer.shape) if extent != 1]
@@ -721,77 +756,3 @@ def joined(value: Size) -> Size:
     for factor, atom in terms:
         total = add(total, mul(factor, atom))
     return total
-
-
-# -- The kernel -------------------------------------------------------------------------------------------------------
-
-
-def attention_kernel(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[Kernel, tuple[str, ...], tuple[str, ...]]:
-    """The kernel of an item, without a name, and the buffers and sizes that it is launched with."""
-    pool = Pool()
-    parameters: dict[str, str] = {}
-    sizes = _size_names(item, buffers)
-    values: dict[str, Size] = dict(sizes)
-    names = {}
-    for place, axis in enumerate(item.axes):
-        extent = substitute_sizes(axis.extent, sizes)
-        names[axis.name] = Axis(f"i{place}", extent)
-        values[axis.name] = loop_symbol(f"i{place}", extent)
-
-    def offset(buffer: str, index: tuple[Size, ...]) -> Size:
-        return flat_offset(index, [substitute_sizes(stride, sizes) for stride in buffers[buffer].strides])
-
-    def parameter(buffer: str) -> str:
-        return parameters.setdefault(buffer, f"b{len(parameters)}")
-
-    def on_load(load: Load, index: tuple[Size, ...], indirect: tuple, mask: Expr | None) -> Expr:
-        return pool.load(parameter(load.buffer), (offset(load.buffer, index),), load.dtype, indirect, mask, load.other)
-
-    rewrite = rewriter(pool, values, on_load)
-
-    def stored(store: Store) -> Store:
-        index = tuple([substitute_sizes(part, values) for part in store.index])
-        return Store(parameter(store.buffer), (offset(store.buffer, index),), rewrite(store.value))
-
-    query, keys, factors = rewrite(item.query), rewrite(item.keys), rewrite(item.values)
-    assert isinstance(query, Load) and isinstance(keys, Load) and isinstance(factors, Load)
-    flat = Attention(
-        tuple([names[axis.name] for axis in item.batch]), names[item.row.name], names[item.key.name],
-        names[item.inner.name], names[item.column.name], query, keys, factors, rewrite(item.score), item.weights,
-        stored(item.result), tuple([stored(store) for store in item.rows]), item.origin,
-    )  # fmt: skip
-    made = []
-    for buffer_name, name in parameters.items():
-        buffer = buffers[buffer_name]
-        written = buffer_name in item.written
-        numel = substitute_sizes(storage_numel(buffer), sizes)
-        aligned = written and buffer.kind == "intermediate"
-        made.append(Parameter(name, buffer.dtype, "write" if written else "read", numel, aligned))
-    taken = tuple([f"s{place}" for place in range(len(sizes))])
-    kernel = Kernel("", tuple(made), attention_body(flat), taken, (item.origin,))
-    return kernel, tuple(parameters), tuple(sizes)
-
-
-def _size_names(item: Attention, buffers: Mapping[str, Buffer]) -> dict[str, Symbol]:
-    """Sizes of the program by what they are called in the kernel, in order of first use."""
-    axes = {axis.name for axis in item.axes}
-    values: list[Any] = [axis.extent for axis in item.axes]
-    bound: set[str] = set()
-    for part in item.parts:
-        if type(part) is Load:
-            values += part.index
-            bound |= {name for name, _ in part.indirect}
-        elif type(part) is not Compute and type(part) is not Constant and type(part) is not Local:
-            values.append(part.value)
-    for store in item.stores:
-        values += store.index
-    for name in (*item.read, *item.written):
-        values += [*buffers[name].shape, *buffers[name].strides]
-    found: dict[str, Symbol] = {}
-    for value in values:
-        for name in sorted(symbols(value)):
-            if name not in axes and name not in bound and name not in found:
-                symbol = find_symbol(value, name)
-                assert symbol is not None
-                found[name] = Symbol(f"s{len(found)}", symbol.lower, symbol.upper, symbol.seen)
-    return found

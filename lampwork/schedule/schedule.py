@@ -28,7 +28,8 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
-from lampwork.schedule.attention import attention_kernel, fuse_attention
+from lampwork.schedule.attention import fuse_attention
+from lampwork.schedule.attention_kernel import attention_kernel
 from lampwork.schedule.copies import Copies, NotFused, written_out
 from lampwork.schedule.dependences import find_dependences
 from lampwork.schedule.expressions import view_index

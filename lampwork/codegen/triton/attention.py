@@ -48,6 +48,8 @@ TILES = {
 }
 #: The same where no key is masked, so that tiles of many rows waste nothing (0.170 against 0.184, 0.291 against 0.303).
 UNMASKED = {2: {**TILES[2], 64: (128, 128, 4, 3), 128: (128, 64, 4, 2)}, 4: TILES[4]}
+#: Bytes of shared memory that warps exchange statistics of rows through, at most.
+EXCHANGED = 8 << 10
 #: What else is worth a measurement; the last for machines with little shared memory.
 OTHERS = (
     (128, 64, 4, 3), (128, 64, 8, 3), (128, 64, 4, 2), (128, 32, 4, 3), (64, 64, 4, 3), (64, 32, 4, 2), (32, 32, 4, 2),
@@ -69,10 +71,10 @@ def attention_tilings(kernel: Kernel, target: Target) -> tuple[Tiling, ...]:
     for y, x, warps, stages in (usual, *OTHERS):
         y = min(y, max(SMALLEST, power_of_two(likely(item.row.extent))))
         x = min(x, max(SMALLEST, power_of_two(likely(item.key.extent))))
-        while stages > 1 and item_bytes * width * (y + 2 * x * stages) > target.l1_bytes:
+        while stages > 1 and item_bytes * width * (y + 2 * x * stages) > target.l1_bytes - EXCHANGED:
             stages -= 1
-        if item_bytes * width * (y + 2 * x * stages) <= target.l1_bytes:
-            found.append(Tiling(x, width, y, num_warps=min(warps, max(1, y * x // 512)), num_stages=stages))
+        if item_bytes * width * (y + 2 * x * stages) <= target.l1_bytes - EXCHANGED:
+            found.append(Tiling(x, width, y, num_warps=min(warps, max(1, y * max(x, width) // 512)), num_stages=stages))
     return tuple(dict.fromkeys(found))
 
 

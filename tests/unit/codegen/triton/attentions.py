@@ -76,6 +76,16 @@ def padded(q, k, v, padding):
     return torch.softmax(scores.float(), -1).to(q.dtype) @ v
 
 
+def biased_product(q, k, v, bias):
+    scores = torch.baddbmm(bias, q[0], k[0].mT, beta=0.5, alpha=0.2)
+    return torch.bmm(torch.softmax(scores, -1), v[0])
+
+
+def unused_bias(q, k, v):
+    scores = torch.baddbmm(q.new_full((1, 1, 1), INFINITE), q[0], k[0].mT, beta=0, alpha=0.2)
+    return torch.bmm(torch.softmax(scores, -1), v[0])
+
+
 def heads_last(q, k, v):
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 4
     return torch.einsum("bhqk,bkhd->bqhd", torch.softmax(scores, -1), v)
@@ -128,6 +138,8 @@ PROGRAMS: dict[str, tuple[Callable, Callable[[], tuple]]] = {
     "spelled_out": (spelled_out, factors),
     "divided_last": (divided_last, factors),
     "with_bias": (with_bias, lambda: (*factors(), torch.randn(2, 100, 100, dtype=half))),
+    "biased_product": (biased_product, lambda: (*factors(), torch.randn(2, 1, 100, dtype=half))),
+    "unused_bias": (unused_bias, factors),
     "padded": (padded, lambda: (*factors(2), torch.rand(2, 100) > 0.7)),
     "heads_last": (heads_last, many_heads),
     "heads_last_in_memory": (heads_last, lambda: tuple(each.transpose(1, 2) for each in factors())),
