@@ -522,6 +522,11 @@ def in_place(t, m, x):
     return t, m.label
 
 
+def filled(t):
+    t[0].zero_()
+    return t
+
+
 WITH_MEMORY = {
     "operators": lambda t, m, x: (t + 1, t @ x.t(), x @ t.t(), torch.cat([t, x]), t.max(1), t.split(2), t.sum(), -t),
     "labels": lambda t, m, x: (m * 2, (m * 2).label, F.softmax(m, -1), m.shape, m.size(0)),
@@ -534,6 +539,8 @@ WITH_MEMORY = {
     ),
     "laid out": laid_out,
     "in place": in_place,
+    "a view in place": lambda t, m, x: (t[0][1:].fill_(7), t.detach().mul_(2), x.as_subclass(Tagged)[1].zero_()),
+    "made in place": lambda t, m, x: filled((x * 2).as_subclass(Tagged)),
     "made": lambda t, m, x: (Kept(x * 2, scale=x[0]), x.as_subclass(Tagged) * 2, isinstance(Kept(x), nn.Parameter)),
 }
 
@@ -565,6 +572,16 @@ def test_subclasses_that_have_memory(name):
         ]
     stats = lampwork.stats(compiled)
     assert (stats["breaks"], stats["fallbacks"]) == ((), ())
+
+
+def test_which_tensors_of_a_subclass_are_one():
+    compiled = compiled_of(lambda t, u: (t.add_(1), u * 2, t is u))
+    t, _, _ = tagged()
+    found = compiled(t.clone(), t.clone())[1:]
+    same(shown(found), shown((t * 2, False)))
+    found = compiled(t, t)[1:]
+    same(shown(found), shown((t * 2, True)))
+    check_one_graph(compiled, graphs=2)
 
 
 def test_parameters_of_a_class_of_their_own():

@@ -46,33 +46,43 @@ def load_wrapper(loader: Loader, raw: torch.Tensor, source: Source) -> Any:
         if raw.requires_grad and (not raw.is_leaf or torch.is_grad_enabled()):
             remedy = "Call the compiled function under torch.no_grad()."
             raise Break("tensor-subclass", f"a tensor of class {kind.__qualname__} that requires grad is read", remedy)
+        if raw.is_conj() or raw.is_neg():
+            raise Break("tensor-layout", f"a lazily conjugated tensor of class {kind.__qualname__} is read")
         loader.guards.type_is(source, kind)
         loader.class_source(kind, source)
-        layout = None
-        if loader.subclasses.class_of(kind).__torch_function__ is _torch.no_torch_function:  # `x.shape` asks nobody
-            tensors, shape = loader.tensors, loader.sources.attribute(source, "shape")
-            layout = symbolic_layout(
-                raw, source, tensors.policy, tensors.recorder.sizes,
-                lambda axis, size: tensors.part(size, loader.sources.item(shape, axis)),
-            )  # fmt: skip
+        made = _without_memory(loader, raw, source) if dispatches(kind) else _with_memory(loader, raw, source)
+        layout = tuple(made.size()), tuple(made.stride())
         loader.guards.add(source, ("tensor",), lambda: tensor_test(raw, layout))
-        sizes, strides = layout or (tuple(raw.size()), raw.stride())
-        options = {"dtype": raw.dtype, "device": raw.device, "requires_grad": raw.requires_grad}
-        options |= {"strides": strides, "storage_offset": raw.storage_offset()}
-        with _torch.without_modes(), torch.inference_mode(raw.is_inference()):
-            made = loader.subclasses.made(kind, (sizes,), options)
-        _torch.set_versions((made,), (0,))  # from here on it counts the program's writes
     for name in _torch.KIND_FLAGS:
         if name in raw.__dict__:
             made.__dict__[name] = True
-    if not dispatches(kind):
-        with _torch.without_modes(), _torch.without_torch_function():
-            detached = raw.detach()
-        plain = loader.tensors.load(detached, loader.sources.plain_tensor(source))
-        loader.subclasses.memory[id(made)] = (made, plain)
     loader.remember(made, raw, source)
-    loader.subclasses.outside.append((loader.by_value[id(made)], (tuple(sizes), tuple(strides))))
+    loader.subclasses.outside.append((loader.by_value[id(made)], layout))
     return made
+
+
+def _without_memory(loader: Loader, raw: torch.Tensor, source: Source) -> Wrapper:
+    kind, layout = type(raw), None
+    if loader.subclasses.class_of(kind).__torch_function__ is _torch.no_torch_function:  # `x.shape` asks nobody
+        tensors, shape = loader.tensors, loader.sources.attribute(source, "shape")
+        layout = symbolic_layout(
+            raw, source, tensors.policy, tensors.recorder.sizes,
+            lambda axis, size: tensors.part(size, loader.sources.item(shape, axis)),
+        )  # fmt: skip
+    sizes, strides = layout or (tuple(raw.size()), raw.stride())
+    options = {"dtype": raw.dtype, "device": raw.device, "requires_grad": raw.requires_grad}
+    options |= {"strides": strides, "storage_offset": raw.storage_offset()}
+    with _torch.without_modes(), torch.inference_mode(raw.is_inference()):
+        made = loader.subclasses.made(kind, (sizes,), options)
+    _torch.set_versions((made,), (0,))  # from here on it counts the program's writes
+    return made
+
+
+def _with_memory(loader: Loader, raw: torch.Tensor, source: Source) -> Wrapper:
+    with _torch.without_modes():
+        plain = raw.detach()
+    fake = loader.tensors.load(plain, loader.sources.plain_tensor(source))
+    return loader.subclasses.over(type(raw), fake, raw.requires_grad)
 
 
 def is_changed(origin: Origin, layout: tuple[tuple, tuple]) -> bool:

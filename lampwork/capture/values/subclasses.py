@@ -110,10 +110,10 @@ class Subclasses:
         return made
 
     def over(self, real: type, plain: Any, requires_grad: bool = False) -> Any:
-        """A tensor of the class `real` over the memory of a fake, without a history."""
-        options = {"strides": plain.stride(), "storage_offset": plain.storage_offset(), "dtype": plain.dtype}
-        options |= {"device": plain.device, "requires_grad": requires_grad}
-        made = self.made(real, (tuple(plain.size()),), options)
+        """A tensor of the class `real` over the memory of a fake, without a history. They share a version."""
+        cls = self.class_of(real)
+        with _torch.kernels_only(), _torch.without_torch_function():
+            made = _torch.as_subclass(cls, plain, requires_grad)
         self.memory[id(made)] = (made, plain)
         return made
 
@@ -196,13 +196,7 @@ class Subclasses:
     # -- the end
 
     def check_changes(self) -> None:
-        """Breaks where the program has changed what no effect changes of a wrapper from outside. Writes to those that
-        have memory become writes to that: views of one share the version of what stands for it."""
-        for wrapper, plain in self.memory.values():
-            with _torch.without_torch_function():
-                count = 0 if wrapper.is_inference() else wrapper._version
-                if count:
-                    _torch.set_versions((plain, wrapper), (plain._version + count, 0))
+        """Breaks where the program has changed what no effect changes of a wrapper from outside."""
         for origin, layout in self.outside:
             if is_changed(origin, layout):
                 raise refused(type(origin.value).real_class, "is given another size, or other gradients")

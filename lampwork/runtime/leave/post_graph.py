@@ -48,9 +48,9 @@ def wrapper(
     return made
 
 
-def over_memory(cls: type, plain: torch.Tensor, requires_grad: bool, names: tuple, *values: object) -> torch.Tensor:
+def over_memory(cls: type, plain: Any, requires_grad: bool, names: tuple, *values: object) -> torch.Tensor:
     """A tensor of a subclass over the memory of a plain one, which holds `values` under `names`."""
-    made = _torch.make_subclass(cls, plain, requires_grad)
+    made = _torch.make_subclass(cls, plain, True) if requires_grad else plain.as_subclass(cls)
     made.__dict__.update(zip(names, values, strict=True))
     return made
 
