@@ -131,8 +131,13 @@ def requires_grad_below(tensor: torch.Tensor) -> bool:
 
 def leave_transforms(depth: int, dual_levels: list[int]) -> None:
     """Leaves the function transforms that were entered beyond `depth`, and these levels of forward derivatives."""
-    if active_transforms() > depth:  # PyTorch 2.11 refuses to undo none
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+    functorch = torch._C._functorch
+    if active_transforms() > depth:
+        try:
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        except RuntimeError:  # PyTorch 2.11 asserts that there is one more
+            while active_transforms() > depth:
+                functorch.pop_dynamic_layer_stack()
     while dual_levels:
         torch._C._exit_dual_level(level=dual_levels.pop())
 

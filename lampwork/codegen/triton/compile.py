@@ -25,7 +25,7 @@ from lampwork.errors import CompileError
 from lampwork.ir.program import DeviceKernel
 
 #: Changed whenever `worker.compile_text` makes other code of the same job.
-RECIPE = "4"
+RECIPE = "5"
 #: Size of the folder of kernels; those not used for longest go first, when a process stores its first one.
 LIMIT_BYTES = 512 << 20
 

@@ -1,7 +1,8 @@
 """One kernel's Triton text to machine code, in the process that calls it; and a program that does only that.
 
-Imports neither Lampwork nor torch, so that processes of compilers start in the time `import triton` takes. Run as a
-program (`worker.py SOCKET WORKERS ARCH`) it serves the other end of a socket: see `serve`, and `pool.py`.
+Imports nothing of Lampwork but a file beside it, and no torch, so that processes of compilers start in the time
+`import triton` takes. Run as a program (`worker.py SOCKET WORKERS ARCH`) it serves the other end of a socket: see
+`serve`, and `pool.py`.
 
 A job is a dict with the fields of `DeviceKernel` that compilation reads; the answer has those that it fills in.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import importlib.util
 import itertools
 import json
 import linecache
@@ -96,6 +99,10 @@ def compile_text(job: dict[str, Any]) -> dict[str, object]:
     metadata, ptx = compiled.metadata, compiled.asm["ptx"]
     if any(getattr(metadata, name, 0) for name in _SCRATCH):
         raise Refused("the kernel needs scratch memory, which the launcher does not provide")
+    if "wgmma" in ptx:
+        assembled = _beside("assembled")
+        if registers := assembled.unwritten(assembled.disassembled(compiled.asm["cubin"])):
+            raise Refused(f"the assembler reads uniform registers {sorted(registers)}, which nothing writes")
     return {
         "binary": compiled.asm["cubin"],
         "entry": metadata.name,
@@ -145,9 +152,26 @@ def chosen_as_bits(ptx: str) -> str:
     return _CHOICE.sub(rewritten, ptx)
 
 
+#: Sums of 64 bits with a constant that has some in the upper half: with descriptors of matrices (`assembled.py`).
+_WIDE_SUM = re.compile(r"\badd\.s64\s+(%\w+),\s*(%\w+),\s*(-?\d{10,});")
+
+
+def added_by_halves(ptx: str) -> str:
+    """`ptx` with two sums of 32 bits in place of one of 64 with a wide constant."""
+
+    def halves(found: re.Match[str]) -> str:
+        result, left, number = found[1], found[2], int(found[3]) % (1 << 64)
+        return (
+            f"{{ .reg .b32 a, b; mov.b64 {{a, b}}, {left}; add.cc.u32 a, a, {number % (1 << 32)}; "
+            f"addc.u32 b, b, {number >> 32}; mov.b64 {result}, {{a, b}}; }}"
+        )
+
+    return _WIDE_SUM.sub(halves, ptx)
+
+
 def _assembled_as_written(ptx: str) -> str:
     """`ptx` with other instructions in place of those that CUDA 12.8's assembler gets wrong."""
-    return chosen_as_bits(unpacked(ptx))
+    return added_by_halves(chosen_as_bits(unpacked(ptx)))
 
 
 @contextlib.contextmanager
@@ -161,6 +185,16 @@ def _assembled_rightly() -> Iterator[None]:
         yield
     finally:
         CUDABackend.make_ptx = make_ptx
+
+
+@functools.cache
+def _beside(name: str) -> Any:
+    """The module in the file beside this one, which may be run as a program and be part of no package."""
+    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _function(text: str, name: str) -> Any:
