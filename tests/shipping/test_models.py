@@ -16,6 +16,16 @@ pytest.importorskip("transformers")
 FIRST_ANSWER_SECONDS = 0.3
 
 
+@pytest.fixture(autouse=True)
+def _no_collector():
+    """One variable of the process: on, as an earlier test may leave it, each call of a model changes it."""
+    from transformers.utils import output_capturing
+
+    collector = getattr(output_capturing, "_active_collector", None)
+    if collector is not None:
+        collector.reset(None)
+
+
 def bert():
     from transformers import BertConfig, BertModel
 
@@ -73,11 +83,6 @@ print(json.dumps(answers))
 
 
 def test_packages_of_transformers_run_without_it(tmp_path):
-    from transformers.utils import output_capturing
-
-    collector = getattr(output_capturing, "_active_collector", None)
-    if collector is not None:  # one variable of the process: on, as an earlier test may leave it, each call changes it
-        collector.reset(None)
     ids = torch.randint(0, 100, (2, 8), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
     mask[1, 5:] = 0

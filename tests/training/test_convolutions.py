@@ -27,7 +27,7 @@ CONVOLUTIONS = {
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
     passes = prepare._joint_passes
-    monkeypatch.setattr(prepare, "_joint_passes", lambda settings, device: passes(settings, "cuda:0"))
+    monkeypatch.setattr(prepare, "_joint_passes", lambda settings, device, *more: passes(settings, "cuda:0", *more))
 
 
 def masks_of(compiled) -> list[tuple[bool, ...]]:

@@ -17,7 +17,7 @@ def as_on_a_gpu(monkeypatch):
     """Joint graphs are taken apart, and what is kept is chosen, as in programs for a GPU."""
     passes, costs = prepare._joint_passes, recompute.Costs
     monkeypatch.setattr(recompute, "Costs", lambda joined, device, exact=False: costs(joined, "cuda:0", exact))
-    monkeypatch.setattr(prepare, "_joint_passes", lambda settings, device: passes(settings, "cuda:0"))
+    monkeypatch.setattr(prepare, "_joint_passes", lambda settings, device, *more: passes(settings, "cuda:0", *more))
 
 
 def kept_by(module, x, **tolerance):

@@ -198,7 +198,9 @@ class Odd(torch.nn.Module):
 def as_on_a_gpu(monkeypatch):
     """Joint graphs are made wider and taken apart as those of programs for a GPU."""
     passes = prepare_module._joint_passes
-    monkeypatch.setattr(prepare_module, "_joint_passes", lambda settings, device: passes(settings, "cuda:0"))
+    monkeypatch.setattr(
+        prepare_module, "_joint_passes", lambda settings, device, *more: passes(settings, "cuda:0", *more)
+    )
     monkeypatch.setattr(padding, "_gains", lambda width, products, copied: width % 8 != 0)
 
 
