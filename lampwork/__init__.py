@@ -14,13 +14,10 @@ from lampwork import collector as collector  # which notes what is frozen before
 
 if TYPE_CHECKING:
     from lampwork.api import (
-        GraphPass,
-        Pattern,
         allow_in_graph,
         assess,
         assume_constant,
         compile,
-        digest,
         disable,
         explain,
         load,
@@ -49,14 +46,16 @@ if TYPE_CHECKING:
         PassError,
         RecompileError,
     )
+    from lampwork.passes import GraphPass, Pattern, digest
 
 __version__ = "0.1.0"
 
 _API = (
-    "GraphPass", "Pattern", "allow_in_graph", "assess", "assume_constant", "compile", "digest", "disable", "explain",
-    "load", "mark_dynamic", "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify",
-    "warmup", "watch",
+    "allow_in_graph", "assess", "assume_constant", "compile", "disable", "explain", "load", "mark_dynamic",
+    "mark_static", "package", "profile", "reset", "save", "set_stance", "stats", "verify", "warmup", "watch",
 )  # fmt: skip
+#: What only programs with passes of their own load.
+_PASSES = ("GraphPass", "Pattern", "digest")
 _ERRORS = (
     "ArtifactError", "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning",
     "NotServedError", "OptionError", "PassError", "RecompileError",
@@ -78,6 +77,8 @@ if not TYPE_CHECKING:  # to a checker a name that is not there is an error
                 import lampwork.api as home
         elif name in _ERRORS:
             import lampwork.errors as home
+        elif name in _PASSES:
+            import lampwork.passes as home
         else:
             raise AttributeError(f"module 'lampwork' has no attribute {name!r}")
         value = getattr(home, name)

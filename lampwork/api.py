@@ -14,9 +14,6 @@ import torch
 from lampwork._torch import ALLOWED_IN_GRAPH, is_called_natively
 from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
-from lampwork.passes.pattern import Pattern as Pattern
-from lampwork.passes.user import GraphPass as GraphPass
-from lampwork.passes.user import digest as digest
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
 from lampwork.runtime.module import compile_module
 from lampwork.runtime.stances import set_stance as set_stance

@@ -23,12 +23,13 @@ def layer_backward(*args: Any) -> Any:
     return _torch.recurrent_layer_backward_below(*args)
 
 
+#: `_torch` is asked in the call: it registers operators when it is first asked for one, 2 ms of a warm start.
 OPERATORS = {
     "lampwork::mkldnn_rnn_layer_with_workspace.default": layer_with_workspace,
     "lampwork::recurrent_layer.default": layer,
     "lampwork::recurrent_layer_backward.default": layer_backward,
-    "lampwork::pack_padded.default": _torch.pack_padded,
-    "lampwork::pad_packed.default": _torch.pad_packed,
-    "lampwork::pack_padded_backward.default": _torch.pack_padded_backward,
-    "lampwork::pad_packed_backward.default": _torch.pad_packed_backward,
+    "lampwork::pack_padded.default": lambda *args: _torch.pack_padded(*args),
+    "lampwork::pad_packed.default": lambda *args: _torch.pad_packed(*args),
+    "lampwork::pack_padded_backward.default": lambda *args: _torch.pack_padded_backward(*args),
+    "lampwork::pad_packed_backward.default": lambda *args: _torch.pad_packed_backward(*args),
 }
