@@ -36,7 +36,7 @@ from lampwork.ir.differentiation import Joint
 from lampwork.ir.location import Location
 from lampwork.ir.passes import Passes
 from lampwork.ir.region import FromGraph, FunctionalGraph, Region
-from lampwork.passes.run import over_graphs
+from lampwork.passes.run import called, over_graphs
 
 _STAGE = "program"
 
@@ -182,11 +182,8 @@ class _Recorded:
         if node.op == "get_attr":
             return self.recorder.constant(node.meta["constant"])
         self.location = node.meta.get("location", Location())
-        args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), self.values.__getitem__)
-        if node.target is _torch.getitem:
-            return args[0][args[1]]
         with torch.set_grad_enabled(bool(node.meta.get("grad_enabled", True))):
-            return node.target(*_plain(args), **_plain(kwargs))
+            return called(node, self.values)
 
     def check(self, joint: Joint | None) -> None:
         """The same results are differentiated as before, with respect to the same inputs."""
@@ -203,13 +200,3 @@ class _Recorded:
                 f"passes of the stage 'program' change which inputs have a gradient (numbers {missing} of the "
                 "graph's): let the derivatives of your operators give one for each argument. See docs/passes.md."
             )
-
-
-def _plain(value: Any) -> Any:
-    """In lists, tuples and dicts of Python's own."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        found = [_plain(each) for each in value]
-        return found if isinstance(value, list) else tuple(found)
-    return value

@@ -222,7 +222,7 @@ class _Verifier:
         leaves = node.all_input_nodes
         try:
             made = traced(
-                lambda *tensors: _called(node, dict(zip(leaves, tensors))), [value_of(each) for each in leaves]
+                lambda *tensors: called(node, dict(zip(leaves, tensors))), [value_of(each) for each in leaves]
             )
         except Exception as error:
             self.refused(f"added {node.format_node()}, which does not work: {error}", "Mend the arguments.")
@@ -267,10 +267,10 @@ class _Verifier:
                 )
 
 
-def _called(node: Node, tensors: dict[Node, Any]) -> Any:
-    """The call of `node` with `tensors` in place of nodes."""
-    args = torch.fx.node.map_arg(node.args, tensors.__getitem__)
-    kwargs = torch.fx.node.map_arg(node.kwargs, tensors.__getitem__)
+def called(node: Node, values: dict[Node, Any]) -> Any:
+    """The call of `node` with `values` in place of nodes."""
+    args = torch.fx.node.map_arg(node.args, values.__getitem__)
+    kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
     return node.target(*_plain(args), **_plain(kwargs))
 
 
