@@ -1,4 +1,4 @@
-"""A pass of your own: RMSNorm and the quantisation behind it become one operator, as in vLLM."""
+"""A pass of your own: RMSNorm and the quantisation after it become one operator, as in vLLM."""
 
 import torch
 from torch import Tensor

@@ -22,7 +22,7 @@ def _(x: Tensor, name: str) -> None:
 
 
 def watch_activations(graph: torch.fx.Graph) -> None:
-    """The pass: it edits the graph that it is given, and adds a call behind each activation."""
+    """The pass: it edits the graph that it is given, and adds a call after each activation."""
     for node in list(graph.nodes):
         if node.target in (aten.relu.default, aten.gelu.default, aten.addmm.default):
             name = f"{node.name}: {node.target.name().removeprefix('aten::')}{tuple(node.meta['val'].shape)}"

@@ -371,7 +371,7 @@ def _generate(
 
 
 def _passes_of_the_user(settings: Settings) -> UserPasses:
-    """The user's passes of a stage over graphs, each with a verifier behind it."""
+    """The user's passes of a stage over graphs, each with a verifier after it."""
     if not settings.options.passes:
         return lambda stage: ()
     from lampwork.passes.run import over_graphs

@@ -217,7 +217,7 @@ def _matches(
 
 
 def _with_result(finder: _Finder, result: Node, anchor: Node, found: Iterator[_Bound]) -> Iterator[_Bound]:
-    """`found`, with another result of the pattern found before the anchor or behind it."""
+    """`found`, with another result of the pattern found before the anchor or after it."""
     for bound in found:
         candidates = (
             [bound[result]] if result in bound else [each for each in anchor.graph.nodes if each.op == "call_function"]

@@ -1,4 +1,4 @@
-"""Runs the user's passes, with a verifier behind each: what it refuses is raised, and names the pass and the remedy.
+"""Runs the user's passes, with a verifier after each: what it refuses is raised, and names the pass and the remedy.
 
 A graph that a pass has edited must satisfy:
 
@@ -8,7 +8,7 @@ A graph that a pass has edited must satisfy:
 4. Operators that draw random numbers are those that were there, in their order; others may be added.
 5. As many results as before, each with its type, sizes, strides and device.
 
-What the pass left out, or what no longer fits, is made anew: `meta["val"]` of new nodes and of those behind them.
+What the pass left out, or what no longer fits, is made anew: `meta["val"]` of new nodes and of those that read them.
 Operators that PyTorch has in terms of others are written out.
 """
 

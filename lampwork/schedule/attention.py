@@ -75,7 +75,7 @@ PRODUCTS: dict[str, tuple[int | None, int, int]] = {
     "aten::baddbmm.default": (0, 1, 2),
 }
 #: Scores from which on they are worth keeping out of memory (H100, bfloat16: 8 heads of 128 rows take 8 us as one
-#: kernel, 19 apart), rows that fill a tile of a kernel, and the widest rows of q and v that a program has room for.
+#: kernel, 19 as several), rows that fill a tile of a kernel, and the widest rows of q and v that there is room for.
 FEWEST_SCORES, FEWEST_ROWS, WIDEST = 1 << 17, 64, 256
 #: Operations of a score, each as often as it is read: an expression in a kernel is a tree.
 LONGEST_SCORE = 1024
@@ -91,7 +91,7 @@ def pays(item: Attention, target: Target) -> None:
 
     Few scores are few bytes, and few rows leave most of a tile empty. In float32 the vendor's products are as fast as
     the kernel's, which gains where keys are skipped. (H100, 16 heads of 2048 rows of 64 and of 128: causal 0.46 and
-    0.78 ms, 0.67 and 0.98 apart; without a mask 0.70 and 1.09, 0.66 and 0.98 apart.)
+    0.78 ms, 0.67 and 0.98 as several kernels; without a mask 0.70 and 1.09, 0.66 and 0.98.)
     """
     rows, keys = likely(item.row.extent), likely(item.key.extent)
     if target.device == "cpu":

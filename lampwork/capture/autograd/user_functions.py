@@ -81,7 +81,7 @@ class _Call:
             world.recorder.tells_undefined = True
         return found
 
-    def results_behind(self, found: Any, gradients: tuple) -> tuple[int, ...]:
+    def feeding_results(self, found: Any, gradients: tuple) -> tuple[int, ...]:
         """The results of this call whose gradients an argument's is made of. Where eager gives zeros for gradients that
         are missing, those are all of them."""
         if found is None:
@@ -126,7 +126,7 @@ class _Node(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         found = ctx.call.backward(ctx.saved_tensors, gradients, ctx.needs_input_grad[1:])
         ctx.lampwork_flows = [
-            ctx.call.results_behind(found[place], gradients) if place < len(found) else ()
+            ctx.call.feeding_results(found[place], gradients) if place < len(found) else ()
             for place in ctx.lampwork_places
         ]
         return None, *found
