@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from lampwork.ir.record import record
 
 GPU_SIZES = ("batch", "single", "train-gpu")
 
 
-@dataclass(frozen=True)
+@record
 class Case:
     """A model of the zoo, or a factory, at one of its sizes; `name` stands for it in tables and records."""
 

@@ -11,9 +11,11 @@ import importlib
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.benchmark.plan import Settings
@@ -26,7 +28,7 @@ COMPILERS = ("torch._dynamo", "torch._inductor", "sympy", "triton", "llvmlite", 
 Chosen = TypeVar("Chosen", bound="Settings")
 
 
-@dataclass(frozen=True)
+@record
 class Job(Generic[Chosen]):
     """What one process does: `kind` of the `JOBS` in `settings.jobs`, with these columns of a model."""
 

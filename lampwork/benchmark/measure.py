@@ -12,13 +12,14 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from lampwork.benchmark.record import Found
+from lampwork.ir.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Timing:
     """The calls of one candidate: median and quartiles in milliseconds over `rounds` samples."""
 

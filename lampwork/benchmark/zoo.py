@@ -15,18 +15,19 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from lampwork.benchmark.cases import GPU_SIZES, why_unknown
 from lampwork.benchmark.unet import UNet
+from lampwork.ir.record import record
 
 SEED = 1009
 
 
-@dataclass(frozen=True)
+@record
 class Workload:
     """One call that is measured: `function(*args, **kwargs)`."""
 
@@ -42,7 +43,7 @@ class Workload:
         return self.function if isinstance(self.function, torch.nn.Module) else None
 
 
-@dataclass(frozen=True)
+@record
 class ZooEntry:
     """How to build one model of the zoo; `factory(size)` gives the module and the arguments, in float32 on the CPU."""
 

@@ -10,7 +10,6 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -18,13 +17,14 @@ from rich.table import Table
 
 from lampwork import _torch
 from lampwork.config import VARIABLES, environment
+from lampwork.ir.record import record
 
 TORCH_TESTED = ((2, 11), (2, 15))
 PYTHON_TESTED = ((3, 11), (3, 14))
 GPUS_TESTED = ((9, 0),)
 
 
-@dataclass(frozen=True)
+@record
 class Finding:
     """One check: `level` is ok, note (slower or unusual) or problem (will not work); `remedy` what to do about it."""
 

@@ -6,10 +6,10 @@ code makes, runs the programs of the pages, and says what is missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from lampwork.errors import Diagnostic, page_of
+from lampwork.ir.record import record
 
 Kind = Literal["break", "fallback", "recompile", "specialised", "fusion", "graph", "error"]
 
@@ -25,7 +25,7 @@ KINDS: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Meaning:
     """One id: its kind, one sentence on what happened, and what its user can do."""
 

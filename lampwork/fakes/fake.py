@@ -9,13 +9,13 @@ every other operator is answered by `fakes.shapes`. No kernel that reads data ev
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import torch
 
 from lampwork import _torch
 from lampwork.errors import Diagnostic, GraphBreak
+from lampwork.ir.record import record
 from lampwork.ir.size import span
 
 
@@ -95,7 +95,7 @@ def describe(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype)[6:]}{list(tensor.size())}{list(tensor.stride())}{tensor.device}"
 
 
-@dataclass(frozen=True)
+@record
 class TensorSpec:
     """Metadata enough for `make_fake`. `offset`: storage offset in elements. Sizes and strides may be symbolic."""
 

@@ -16,9 +16,10 @@ Which of these the program asks, and what becomes of them as guards, says `symbo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lampwork.ir.location import Location
+from lampwork.ir.record import record
 from lampwork.ir.rewrite import rewrite
 from lampwork.ir.size import (
     INFINITY,
@@ -48,7 +49,7 @@ _MOST_STEPS = 8
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-@dataclass
+@record(frozen=False)
 class Noted:
     """A guard as it was noted: `left relation right`."""
 

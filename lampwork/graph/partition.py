@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
 from lampwork.graph.missing import Missing, on_device
 from lampwork.graph.simplify import COPIED, finds_size
 from lampwork.ir.differentiation import Backward, Joint, Saved, Tangent
+from lampwork.ir.record import record
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
 
@@ -48,7 +49,7 @@ _SMALL_BYTES = 1 << 14
 Choose = Callable[["Joined"], set[Node]]
 
 
-@dataclass
+@record(frozen=False)
 class Halves:
     """The two graphs, and how they fit together. `backward` is None where there is nothing to compute. `joined`: the
     graph that they were cut from."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch.fx import Node
@@ -35,6 +34,7 @@ from lampwork.fakes.symbolic import hint_of
 from lampwork.graph.build import is_random
 from lampwork.graph.min_cut import INFINITE, Network
 from lampwork.graph.partition import Joined, is_free
+from lampwork.ir.record import record
 
 aten = torch.ops.aten
 
@@ -43,7 +43,7 @@ _SLOPE = 0.3
 _STEPS = 16
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """`saved`: forward nodes; `bytes`: what those occupy that are no inputs; `cost`: time, in bytes moved."""
 
@@ -211,7 +211,7 @@ def cheapest(joined: Joined, budget: float = 1.0, exact: bool = False) -> set[No
     return set(plan.saved)
 
 
-@dataclass(frozen=True)
+@record
 class Point:
     """What a memory budget means: bytes that are kept, and the bytes moved in the time that keeping and computing
     again take (both beside what the program does in any case)."""

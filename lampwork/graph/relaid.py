@@ -13,7 +13,6 @@ places elements in memory by number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.strides import is_dense, suggests_channels_last
 from lampwork.graph.build import emit, place
+from lampwork.ir.record import record
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.replay import Call, EagerBackward, Expression, Gradient, Value
 from lampwork.ir.size import evaluate
@@ -32,7 +32,7 @@ from lampwork.ir.size import evaluate
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True)
+@record
 class Laid:
     """A tensor among the inputs."""
 

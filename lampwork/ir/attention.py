@@ -18,7 +18,7 @@ the scores anew in each of its three passes over the keys. That is its meaning, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from lampwork.ir.location import Origin
@@ -40,12 +40,13 @@ from lampwork.ir.loops import (
     Store,
     nodes,
 )
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, Symbol, add, bounds, mul, product, substitute
 
 SCORE, MAXIMUM, TOTAL, SUM = (Local(f"a{place}", "float32") for place in range(4))
 
 
-@dataclass(frozen=True)
+@record
 class Attention:
     """See the module. Loads and stores are multi-dimensional, over the axes' names; `score` is over `SCORE`, the values
     of `result` and `rows` over the others. `weights`: the type that exponentials are rounded to before they are

@@ -26,12 +26,13 @@ Integer arithmetic wraps. Floats follow IEEE-754 per operation; nothing is reass
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Final, Literal, final
 
 from lampwork.ir.location import Location as Location
 from lampwork.ir.location import Origin as Origin
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, add, mul
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ from lampwork.ir.size import Size, add, mul
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Constant:
     """A literal of type `dtype`. Python bool/int/float; floats may be inf or nan."""
 
@@ -48,7 +49,7 @@ class Constant:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Index:
     """An index expression used as a value (`arange`, position masks). dtype is int64."""
 
@@ -57,7 +58,7 @@ class Index:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Load:
     """Element `index` of `buffer`.
 
@@ -76,14 +77,14 @@ class Load:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Local:
     name: str
     dtype: str
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Compute:
     """`op` of `scalar_operators.SCALARS` on `args`. `dtype` is the result's type.
 
@@ -141,7 +142,7 @@ REDUCTIONS: Final[frozenset[str]] = POSITIONS | FIRSTS.keys() | {"sum", "prod", 
 # Nest level: one operator
 
 
-@dataclass(frozen=True)
+@record
 class Axis:
     """A loop index `name` running over [0, extent)."""
 
@@ -149,7 +150,7 @@ class Axis:
     extent: Size
 
 
-@dataclass(frozen=True)
+@record
 class Reduction:
     """Fold `op` over `axes`. The accumulator has type `dtype`."""
 
@@ -159,7 +160,7 @@ class Reduction:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Store:
     """Write `value` to element `index` of `buffer`. mode `add` accumulates (scatter_add, index_put(accumulate))."""
 
@@ -170,7 +171,7 @@ class Store:
     indirect: tuple[tuple[str, Expr], ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class LoopNest:
     """For every point of `axes`: `store.buffer[store.index] = reduce(value)`; pointwise when `reduction` is None.
 
@@ -202,7 +203,7 @@ class LoopNest:
 BufferKind = Literal["input", "intermediate", "constant", "unwritten"]
 
 
-@dataclass(frozen=True)
+@record
 class Buffer:
     """A tensor's storage: `dtype`, logical `shape`, element `strides`. `kind` input: the program's caller owns it;
     unwritten: nobody asks what is in it.
@@ -233,14 +234,14 @@ def storage_numel(buffer: Buffer) -> Size:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Let:
     name: str
     value: Expr
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Accumulator:
     """Starts (or restarts) accumulator `name` at the identity of `op`. Visible in the rest of the enclosing body.
 
@@ -253,7 +254,7 @@ class Accumulator:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Accumulate:
     """Fold `value` into accumulator `name`; `position` is the flat position of argmax/argmin."""
 
@@ -263,7 +264,7 @@ class Accumulate:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Scratch:
     """Thread-local buffer of `numel` elements, 64-byte aligned, living for the enclosing body."""
 
@@ -273,7 +274,7 @@ class Scratch:
 
 
 @final
-@dataclass(frozen=True)
+@record
 class If:
     condition: Expr
     body: tuple[Stmt, ...]
@@ -283,7 +284,7 @@ LoopKind = Literal["serial", "parallel", "vector", "unroll"]
 
 
 @final
-@dataclass(frozen=True)
+@record
 class Loop:
     """Run `body` for `axis` in order (`serial`), or in any order.
 
@@ -303,7 +304,7 @@ class Loop:
 Stmt = Let | Loop | Accumulator | Accumulate | Scratch | Store | If
 
 
-@dataclass(frozen=True)
+@record
 class Parameter:
     """A buffer a kernel is called with.
 
@@ -317,7 +318,7 @@ class Parameter:
     aligned: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Kernel:
     """One generated function `void name(void** buffers, int64* sizes)`. Parameters in call order.
 

@@ -9,9 +9,8 @@ says nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lampwork.ir.loops import Compute, Constant, Expr, Index
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, add, coefficient, maximum, minimum, mul, substitute, symbols
 
 #: A bound that is not there.
@@ -19,7 +18,7 @@ Bound = Size | None
 _LOWEST = float("-inf")
 
 
-@dataclass(frozen=True)
+@record
 class KeyRange:
     """Keys from `start` on and before `end`; None: from the first, to the last."""
 
@@ -27,7 +26,7 @@ class KeyRange:
     end: Bound = None
 
 
-@dataclass(frozen=True)
+@record
 class Block:
     """Rows of one block by the first and the last of them, and the symbols of a row and of a key."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from lampwork.ir.loops import Compute, Constant, Expr, Index, Local
 from lampwork.ir.prove import Prover
+from lampwork.ir.record import record
 from lampwork.ir.size import (
     INFINITY,
     FloorDiv,
@@ -36,7 +37,7 @@ from lampwork.ir.size import (
 )
 
 
-@dataclass(frozen=True)
+@record
 class Access:
     """One load or store: `index` in a buffer of `numel` elements, in loops whose last indices are `ranges`.
 
@@ -157,7 +158,7 @@ _TRIALS = 300
 _MOST_POINTS = 20_000
 
 
-@dataclass
+@record(frozen=False)
 class Tally:
     """How the loads and stores fared whose offsets this process has verified."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.continuation import BreakReason, Place, Resumption
@@ -72,7 +72,7 @@ class RunEagerly:
 Outcome = Return | Raise | Continue | RunEagerly
 
 
-@dataclass
+@record(frozen=False)
 class Region:
     """A graph of ATen operators with the guards under which it is the program, and what follows it.
 
@@ -137,7 +137,7 @@ class FromGraph:
     conjugate: bool = False
 
 
-@dataclass
+@record(frozen=False)
 class FunctionalGraph:
     """A pure graph: no in-place operators, no aliasing to think about.
 

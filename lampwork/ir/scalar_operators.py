@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.random import random_bits
+from lampwork.ir.record import record
 
 Number = bool | int | float
 
@@ -37,7 +37,7 @@ Number = bool | int | float
 Domain = Literal["float", "rounding", "number", "integer", "bits", "compared", "tested", "special"]
 
 
-@dataclass(frozen=True)
+@record
 class ScalarOperator:
     """`arrays`: on numpy arrays of one type; `numbers`: on elements as Python numbers, whose result is rounded to its
     type. None where the interpreters have it in their own code, as it depends on the types of operand and result.

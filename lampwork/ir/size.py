@@ -13,10 +13,12 @@ the bounds of the symbols; each names its precondition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import gcd
 from typing import ClassVar
+
+from lampwork.ir.record import record
 
 INFINITY = 1 << 62
 
@@ -96,7 +98,7 @@ def _hash(self: SizeExpr) -> int:
     return found
 
 
-@dataclass(frozen=True)
+@record
 class Symbol(SizeExpr):
     """A loop index, a dynamic size, or an integer value computed in the kernel. `lower <= value <= upper`.
 
@@ -114,7 +116,7 @@ class Symbol(SizeExpr):
         return self.name
 
 
-@dataclass(frozen=True)
+@record
 class FloorDiv(SizeExpr):
     value: Size
     divisor: Size
@@ -132,7 +134,7 @@ class FloorDiv(SizeExpr):
         return self.text
 
 
-@dataclass(frozen=True)
+@record
 class Mod(SizeExpr):
     value: Size
     divisor: Size
@@ -150,7 +152,7 @@ class Mod(SizeExpr):
         return self.text
 
 
-@dataclass(frozen=True)
+@record
 class Min(SizeExpr):
     left: Size
     right: Size
@@ -168,7 +170,7 @@ class Min(SizeExpr):
         return self.text
 
 
-@dataclass(frozen=True)
+@record
 class Max(SizeExpr):
     left: Size
     right: Size
@@ -186,7 +188,7 @@ class Max(SizeExpr):
         return self.text
 
 
-@dataclass(frozen=True)
+@record
 class Product(SizeExpr):
     """Product of two or more atoms, sorted by text."""
 
@@ -205,7 +207,7 @@ class Product(SizeExpr):
         return self.text
 
 
-@dataclass(frozen=True)
+@record
 class Sum(SizeExpr):
     """`constant + sum(coefficient * atom)`; terms sorted by the atom's text, coefficients non-zero."""
 

@@ -11,9 +11,9 @@ such period, and nothing is said of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
+from lampwork.ir.record import record
 from lampwork.ir.size import INFINITY, FloorDiv, Mod, Size, SizeExpr, Sum, Symbol, evaluate, symbols
 
 #: Nobody divides sizes by more than this in one expression; one period of values is computed at most.
@@ -22,7 +22,7 @@ LONGEST_PERIOD = 1024
 FEW = 64
 
 
-@dataclass(frozen=True)
+@record
 class Interval:
     """Every integer from `low` to `high`, and no other; empty where `high < low`."""
 
@@ -30,7 +30,7 @@ class Interval:
     high: int
 
 
-@dataclass(frozen=True)
+@record
 class Residues:
     """Every integer `n` with `n % period` among `rests`, and no other. Some are, and some are not."""
 
@@ -38,7 +38,7 @@ class Residues:
     rests: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Points:
     """These integers, in order, and no other."""
 

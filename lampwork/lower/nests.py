@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ from lampwork.ir.loops import (
     Store,
 )
 from lampwork.ir.program import Check, CheckError, Extern, TensorRef
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, SizeExpr
 from lampwork.lower import expressions as ex
 from lampwork.lower.values import (
@@ -55,7 +55,7 @@ HALVES = frozenset({"float16", "bfloat16"})
 EXACT_IN_HALVES = ("bool", "int8", "uint8")
 
 
-@dataclass(frozen=True)
+@record
 class _Rounded:
     """An operand that is converted to the common type of the operands before it is to their compute type."""
 

@@ -13,11 +13,11 @@ The sums of one tensor over the same dimensions share a kernel with each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lampwork.ir.dtype import compute_dtype
 from lampwork.ir.loops import Expr
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, add, floordiv, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
@@ -33,7 +33,7 @@ def _loaded(value: TensorValue, dtype: str) -> Body:
     return lambda index: ex.cast(value.load(index), dtype)
 
 
-@dataclass(frozen=True)
+@record
 class _Rows:
     """What was normalised over `dims` of a tensor: the gradient h of the result y, and the factor r of the input's."""
 

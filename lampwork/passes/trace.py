@@ -8,7 +8,6 @@ Sizes of the arguments may be symbols. Nothing is computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from lampwork.capture.record.recorder import Recorder
 from lampwork.fakes.fake import Fake, TensorSpec, make_fake
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.simplify import embed_literals, remove_dead, remove_no_ops, share_repeated_work
+from lampwork.ir.record import record
 from lampwork.ir.region import Region, Return
 from lampwork.ir.source import Argument
 from lampwork.ir.template import ConstantValue
@@ -28,7 +28,7 @@ from lampwork.ir.template import ConstantValue
 _COPY = "copy of a result"
 
 
-@dataclass
+@record(frozen=False)
 class Traced:
     """A pure graph. `inputs`: the placeholder of each argument that is a tensor, None for the others. `results`: the
     nodes that the function returns. `many`: it returns a tuple or list of them.

@@ -6,11 +6,11 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from lampwork.ir.record import record
 from lampwork.profiling.parts import Parts
 
 #: Gains of less than this are not worth a line.
@@ -20,7 +20,7 @@ ROUNDS = 7
 SECONDS = 2.0
 
 
-@dataclass(frozen=True)
+@record
 class Advice:
     """`what` to do; `gain`: how many times faster a call, or a sample, was with it; `code` to write."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass
 
 import torch
 
 from lampwork.debug.cost import copy_bytes_a_second
+from lampwork.ir.record import record
 
 ROUNDS = 5
 #: Products whose speed stands for the machine's: large enough to be at it, small enough to take a moment.
@@ -16,7 +16,7 @@ SIDE = {"cpu": 768, "cuda": 4096}
 OPERATORS = 200
 
 
-@dataclass(frozen=True)
+@record
 class Machine:
     """Speeds of a device.
 

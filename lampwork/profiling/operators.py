@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from lampwork.ir.location import Location
+from lampwork.ir.record import record
 
 #: Operators that give memory and write nothing.
 _ALLOCATIONS = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"})
@@ -23,7 +23,7 @@ _ROOTS = tuple(os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-@dataclass
+@record(frozen=False)
 class Operator:
     """One operator of the call. `seconds`: the least of several rounds. `read` are the tensors' storages that it reads,
     `written` those that it makes or writes, by identity, with their bytes."""

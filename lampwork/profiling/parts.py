@@ -16,8 +16,8 @@ goes through memory stays what must: each tensor that the program is given is re
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from lampwork.ir.record import record
 from lampwork.profiling.machine import Machine
 from lampwork.profiling.operators import Operator, outside_bytes
 
@@ -29,7 +29,7 @@ EXPLAINED = 4.0
 GUARDS_SECONDS = 15e-6
 
 
-@dataclass(frozen=True)
+@record
 class Group:
     """Operators of one name on one line, together. `part`: what most of their time is."""
 
@@ -40,7 +40,7 @@ class Group:
     part: str
 
 
-@dataclass(frozen=True)
+@record
 class Parts:
     """Seconds of one call by part, in the order of `PARTS`; they add up to `call`.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from lampwork.ir.record import record
 from lampwork.profiling import words
 from lampwork.profiling.advice import Advice, advise
 from lampwork.profiling.machine import machine
@@ -22,7 +23,7 @@ ROUNDS = 3
 CALLS, CALL_SECONDS = 30, 2.0
 
 
-@dataclass(frozen=True)
+@record
 class Profile:
     """Print it: one sentence, the parts of a call, the operators that take longest, and what else would help.
 

@@ -11,7 +11,6 @@ Common subexpressions become Lets in the outermost body where their operands exi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES
@@ -34,6 +33,7 @@ from lampwork.ir.loops import (
     Store,
     storage_numel,
 )
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, Symbol, bounds, product, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule.arrange import arrange
@@ -58,7 +58,7 @@ from lampwork.turns import give_way
 LARGEST_SCRATCH_BYTES = 64 << 10
 
 
-@dataclass(frozen=True)
+@record
 class Built:
     """A kernel with the segment's names of its parameters and sizes. `traffic_bytes`: what it reads and writes."""
 

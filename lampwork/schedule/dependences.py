@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lampwork.ir.attention import Attention
 from lampwork.ir.loops import Buffer, Index, Load, LoopNest
 from lampwork.ir.program import Check, Extern, Item, tensor_refs
+from lampwork.ir.record import record
 from lampwork.ir.size import SizeExpr, symbols
 
 
-@dataclass(frozen=True)
+@record
 class Dependences:
     """`before[i]`: items that item i must follow. `reads`, `writes`: buffers by item.
 

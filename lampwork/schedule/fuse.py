@@ -13,10 +13,10 @@ Non-goals: fusing across ATen calls (segments), scatters (their stores keep thei
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, Load, nodes
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, product
 from lampwork.ir.target import Target
 from lampwork.schedule.expressions import affine_strides, estimate, flat_offset, height
@@ -35,7 +35,7 @@ LARGE_ELEMENTS = 1 << 16
 LITTLE_FOLDED = 64
 
 
-@dataclass(frozen=True)
+@record
 class Refusal:
     """Why two operators cannot share a kernel. `id` names a page of docs/diagnostics."""
 
@@ -43,7 +43,7 @@ class Refusal:
     reason: str
 
 
-@dataclass(frozen=True)
+@record
 class Refused:
     """Two operators (by position) that do not share a kernel although they share `bytes` of memory traffic."""
 
@@ -192,7 +192,7 @@ class _Fusion:
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Attempt:
     """An operator that might join a group. `depth`: how many operations would follow one another up to its value."""
 

@@ -7,15 +7,16 @@ inner space, looped over inside. A group without reductions has all its atoms ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lampwork.ir.loops import Load
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.schedule.expressions import flat_offset, substitute_sizes
 from lampwork.schedule.inline import Operator
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Member:
     """One operator of a group; `values` maps its axes to expressions of the group's atoms.
 
@@ -55,7 +56,7 @@ class Member:
         self._offsets.clear()
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class FusionGroup:
     extents: dict[str, Size] = field(default_factory=dict)
     members: list[Member] = field(default_factory=list)

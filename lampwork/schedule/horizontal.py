@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Store
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, Symbol, evaluate, mul
 from lampwork.schedule.copies import Copies, NotFused
 from lampwork.schedule.expressions import ELEMENTS, UNIT
@@ -32,7 +33,7 @@ FEWEST_ROWS = 8
 NO_COPIES = Copies()
 
 
-@dataclass(frozen=True)
+@record
 class RowClass:
     """Equal components as nests over one axis of `ELEMENTS` times `unit` elements.
 
@@ -53,7 +54,7 @@ class RowClass:
     models: dict[str, str]
 
 
-@dataclass(frozen=True)
+@record
 class Stage:
     """`rest`: nests by number that are scheduled as usual, and whose buffers `live_out` are read outside of them; then
     the classes, in any order."""
@@ -63,7 +64,7 @@ class Stage:
     classes: tuple[RowClass, ...]
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class _Unit:
     """What is scheduled as one: a nest of the rest, or a component of flat nests over `numel` elements."""
 
@@ -205,7 +206,7 @@ def _put(expr: Expr, made: Mapping[str, Expr], memo: dict[int, Expr]) -> Expr:
 # -- Components -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Flat:
     """A flat nest: how many elements it runs over, and the buffers of so many, if they are more than one."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -34,6 +34,7 @@ from lampwork.ir.loops import (
     storage_numel,
 )
 from lampwork.ir.program import Extern, FromBuffer, Launch, Lowered, Step, TensorRef, launch_instances, step_buffers
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, Symbol, bounds, linear_terms
 from lampwork.schedule.expressions import estimate
 from lampwork.schedule.segment import with_name
@@ -85,7 +86,7 @@ def reuse_memory(
     return replace(lowered, results=results), kernels, made, stay
 
 
-@dataclass
+@record(frozen=False)
 class _Plan:
     """Who needs which buffer from when to when, while pairs of them become one."""
 
@@ -191,7 +192,7 @@ def _bytes(buffer: Buffer) -> int:
 # -- Kernels ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@record(frozen=False)
 class _Accesses:
     """Where a parameter is loaded and stored: (body, statement in it, index or None for one that is gathered)."""
 

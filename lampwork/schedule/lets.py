@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lampwork.ir.loops import Accumulate, Compute, Constant, Expr, Index, Let, Load, Local, Stmt, Store, children, nodes
+from lampwork.ir.record import record
 from lampwork.schedule.expressions import Pool
 
 #: Nesting of one expression beyond which a part gets a name: keeps recursive walks shallow.
 DEEPEST_EXPRESSION = 24
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Scope:
     """A body under construction and what is visible in it."""
 

@@ -10,9 +10,10 @@ Analysis reads flat offsets only: a stride is the coefficient of an atom in an o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lampwork.ir.loops import LoopKind
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, add, floordiv, minimum, mul
 from lampwork.ir.target import Target
 from lampwork.schedule.expressions import affine_strides, estimate
@@ -30,7 +31,7 @@ SMALLEST_CHUNK, LARGEST_CHUNK = 2048, 16384
 COLUMN_BLOCK = 128
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Access:
     """One load or store as strides over atoms. `weight` is executions times bytes. `store` counts double."""
 
@@ -43,7 +44,7 @@ class Access:
     gathered: bool = False
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class PlannedLoop:
     """A loop to emit: atoms that it runs over are replaced by expressions in its symbol."""
 
@@ -57,7 +58,7 @@ class PlannedLoop:
     piece: bool = False
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class LoopPlan:
     """`values`: outer atoms as expressions of loop symbols. `inner`, `inner_values`: the same for each inner space (a
     set of atoms) and time."""

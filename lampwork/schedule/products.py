@@ -15,12 +15,12 @@ result an ATen call needs before the segment runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from lampwork.ir.alternative import Alternative, Choose
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Reduction, Store
 from lampwork.ir.program import Extern, Item, TensorRef
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, product
 from lampwork.schedule.dependences import Dependences
 from lampwork.schedule.expressions import view_index
@@ -119,7 +119,7 @@ def _contiguous(shape: Sequence[Size]) -> tuple[Size, ...]:
 # -- Alternatives -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Version:
     """One segment as scheduled.
 

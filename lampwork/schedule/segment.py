@@ -8,7 +8,7 @@ deep model hold two or three different segments; the others are found in a table
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from math import prod
 
@@ -16,6 +16,7 @@ from lampwork.ir.attention import read_attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Load, Loop, LoopNest
+from lampwork.ir.record import record
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule.build import Built, build_kernel
@@ -29,7 +30,7 @@ from lampwork.schedule.split import split_reductions
 from lampwork.schedule.tiles import kernels_of
 
 
-@dataclass(frozen=True)
+@record
 class ScheduledKernel:
     """A kernel of a segment, with the segment's names: `buffers` in parameter order, `nests` it came from.
 
@@ -45,7 +46,7 @@ class ScheduledKernel:
     table: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Segment:
     """The kernels in a valid order, buffers made for them alone, refused fusions by producing and consuming nest."""
 

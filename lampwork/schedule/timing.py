@@ -7,10 +7,10 @@ loop. Accesses and positions are over the group's atoms: they decide the loops (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES
 from lampwork.ir.loops import OF_WINDOWS, Buffer, Index, nodes
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, add, mul
 from lampwork.schedule.expressions import flat_offset, substitute_sizes
 from lampwork.schedule.group import FusionGroup, Member
@@ -21,7 +21,7 @@ Phase = tuple[frozenset[str], int]
 ROW: Phase = (frozenset(), 0)
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Timed:
     """When a member runs: `time` of its loop, or of its row-level statements; `available` to other members from
     then."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Compute, Expr, If, Kernel, Let, Load, Loop, Stmt, Store, children
 from lampwork.ir.program import Launch, Program, launch_instances
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, product, substitute, symbols
 from lampwork.schedule.expressions import estimate
 
 
-@dataclass(frozen=True)
+@record
 class LaunchTraffic:
     """`step`: index into `Program.steps`. Every element touched counts once per buffer, gathers once per iteration."""
 

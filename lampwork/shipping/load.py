@@ -7,7 +7,7 @@ nothing of it runs before versions, processor, devices, code and weights were co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -18,6 +18,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
 from lampwork.ir.guard import ArgumentCount
 from lampwork.ir.passes import STAGES, Passes, UserPass
+from lampwork.ir.record import record
 from lampwork.ir.region import Continue
 from lampwork.ir.source import is_static
 from lampwork.runtime.cache import operators
@@ -253,7 +254,7 @@ def _passes(file: File, rows: Sequence[Sequence[str]], given: Passes | None) -> 
     return Passes(**found)
 
 
-@dataclass
+@record(frozen=False)
 class _Absent:
     """In place of a pass whose code a file does not have."""
 

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 import lampwork
+from lampwork.ir.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Way:
     """How something is compiled: by us or by `torch.compile`, with these settings; under autocast to `autocast`."""
 
@@ -150,7 +151,7 @@ class Arm:
         return self._run(self.function)
 
 
-@dataclass(frozen=True)
+@record
 class Allowed:
     """What the user lets the search try beyond settings that change no result: other types, and the peer."""
 

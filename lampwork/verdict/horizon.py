@@ -13,7 +13,8 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from lampwork.ir.record import record
 
 #: How often measurements are drawn again, and the share of draws that an interval holds.
 DRAWS = 400
@@ -23,7 +24,7 @@ COVERED = 0.9
 SINGLE_COST_SPREAD = 0.15
 
 
-@dataclass(frozen=True)
+@record
 class Estimate:
     """A value and the interval that holds `COVERED` of its draws."""
 
@@ -39,7 +40,7 @@ class Estimate:
         return Estimate(_quantile(ordered, 0.5), _quantile(ordered, tail), _quantile(ordered, 1 - tail))
 
 
-@dataclass(frozen=True)
+@record
 class Measured:
     """What was measured of one way to run a program.
 
@@ -63,7 +64,7 @@ class Measured:
         return self.cost + calls * self.call
 
 
-@dataclass(frozen=True)
+@record
 class Payoff:
     """How `ours` compares with `eager` in the long run.
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from lampwork.benchmark.measure import summarise
+from lampwork.ir.record import record
 from lampwork.verdict.horizon import Measured, Payoff
 from lampwork.verdict.words import count, duration
 
@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 130, 14, 40
 
 
-@dataclass(frozen=True)
+@record
 class _Axes:
     """Logarithmic axes over `x` and `y`, each (lowest, highest)."""
 

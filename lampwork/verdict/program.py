@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -19,11 +19,12 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lampwork import _torch
 from lampwork.benchmark import zoo
+from lampwork.ir.record import record
 from lampwork.verdict.snapshot import Snapshot, seed_all
 from lampwork.verdict.verify import Comparison, compare, leaves
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Seen:
     """A module that the program called, not from within another one, and the seconds of its forward passes."""
 
@@ -32,7 +33,7 @@ class Seen:
     seconds: float = 0.0
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Watched:
     """What ran while `watching` was on."""
 
@@ -103,7 +104,7 @@ def watching_modules(
             handle.remove()
 
 
-@dataclass(frozen=True)
+@record
 class Outcome:
     """Results, gradients and buffers by name, and parameters before and after the call."""
 

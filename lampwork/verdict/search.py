@@ -14,13 +14,14 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
 from lampwork._torch import fresh_peer
 from lampwork.benchmark.measure import reset_peak_memory, resident_mib, rounds, without_collections
 from lampwork.config import use_cache_dir
+from lampwork.ir.record import record
 from lampwork.verdict.candidate import Allowed, Arm, Candidate, Region, Way, candidates, tables
 from lampwork.verdict.horizon import Measured
 from lampwork.verdict.program import Outcome, Program
@@ -43,7 +44,7 @@ NOT_WORTH = 0.01
 Say = Callable[[str], None]
 
 
-@dataclass
+@record(frozen=False)
 class Tried:
     """What became of one candidate.
 
@@ -77,7 +78,7 @@ class Tried:
         return self.rough if math.isinf(calls) else self.start + calls * self.rough
 
 
-@dataclass
+@record(frozen=False)
 class Found:
     """What the search knows at its end; `left_out` says why candidates were not tried."""
 

@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lampwork.ir.record import record
 
-@dataclass(frozen=True)
+
+@record
 class Starting:
     """Seconds that a process pays once: with nothing compiled before (`cold`), and with a filled cache (`warm`)."""
 

@@ -13,12 +13,13 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from lampwork.ir.record import record
 from lampwork.verdict.candidate import Allowed, Candidate, Region, Way, repeated_blocks, tables, ways
 from lampwork.verdict.horizon import Measured
 from lampwork.verdict.once import Compared
@@ -39,7 +40,7 @@ LEAST_ROUNDS = 3
 Turn = tuple[Tried, Callable[[float], None]]
 
 
-@dataclass
+@record(frozen=False)
 class Clock:
     """Seconds of one step by what they went to; what is left is the program's own Python, and the backward pass."""
 

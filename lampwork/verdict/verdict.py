@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from lampwork.ir.record import record
 from lampwork.verdict import words
 from lampwork.verdict.horizon import Payoff, payoff
 from lampwork.verdict.search import Found, Tried, best
@@ -14,7 +15,7 @@ from lampwork.verdict.search import Found, Tried, best
 LEVEL = 0.01
 
 
-@dataclass(frozen=True)
+@record
 class Verdict:
     """Print it: one sentence, what to write, and the reasons.
 

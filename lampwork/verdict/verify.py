@@ -11,18 +11,18 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from lampwork import _torch
+from lampwork.ir.record import record
 
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 MULTIPLIER = {torch.float64: 2.0, torch.float32: 2.0, torch.float16: 3.0, torch.bfloat16: 3.0}
 
 
-@dataclass(frozen=True)
+@record
 class Comparison:
     """The verdict on one call's outputs.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from lampwork.debug.markup import document, heading, table
+from lampwork.ir.record import record
 from lampwork.verification.blame import Blame
 from lampwork.verification.judge import Difference
 from lampwork.verification.losses import Losses
@@ -16,7 +16,7 @@ from lampwork.verification.losses import Losses
 SHOWN = 8
 
 
-@dataclass(frozen=True)
+@record
 class Wrong:
     """A value of call (or step) `call` that is wrong."""
 
@@ -24,7 +24,7 @@ class Wrong:
     difference: Difference
 
 
-@dataclass(frozen=True)
+@record
 class Compared:
     """What was compared: values and elements by kind ("results", "gradients", "buffers", "parameters", ...)."""
 
@@ -34,7 +34,7 @@ class Compared:
     wrong: int
 
 
-@dataclass(frozen=True)
+@record
 class Verification:
     """`right`: nothing is wrong, and the loss curve, if there is one, is inside eager's noise. It is what the object is
     as a bool. `notes`: what was not compared, and what ran eagerly."""

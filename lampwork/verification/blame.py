@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from lampwork.debug.interpret.steps import Steps
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.location import Location, Origin
+from lampwork.ir.record import record
 from lampwork.ir.region import AliasOfInput, FunctionalGraph, RunEagerly
 from lampwork.lower.rules import RULES
 from lampwork.runtime.function import CompiledFunction
@@ -82,7 +83,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Blame:
     """`stage`: of the pipeline ("capture", "graph", "lower", "schedule", "generate", "host", "effects"). `name`: the
     pass within. `half`: of which program, where a call is differentiated. `files`: where it is written, below
@@ -121,7 +122,7 @@ class Blame:
         }  # fmt: skip
 
 
-@dataclass
+@record(frozen=False)
 class _Ran:
     """One run of a program: the values of its inputs before, and the random numbers that came next."""
 
@@ -130,7 +131,7 @@ class _Ran:
     state: torch.Tensor
 
 
-@dataclass
+@record(frozen=False)
 class Judging:
     """What runs while calls are made again. `blames`: what was found, the first wrong run alone."""
 

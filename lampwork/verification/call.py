@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from lampwork import _torch
+from lampwork.ir.record import record
 from lampwork.verdict.program import Program, watching
 from lampwork.verdict.verify import leaves
 from lampwork.verification.eager import Beside64, Rounded
@@ -25,7 +26,7 @@ ROUNDED = 3
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
-@dataclass
+@record(frozen=False)
 class Trail:
     """What calls left: `each[k]` of call k by name, for the calls that are compared, and `losses` of all. `raised`: the
     call that ended them, and what it raised."""
@@ -35,7 +36,7 @@ class Trail:
     raised: tuple[int, Exception] | None = None
 
 
-@dataclass
+@record(frozen=False)
 class References:
     """Trails of eager: as it is, in float64, and of runs that were off by roundings."""
 

@@ -7,7 +7,6 @@ booleans and random draws are eager's, so both go the same way through the progr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from lampwork import _torch
+from lampwork.ir.record import record
 
 WIDE = {
     torch.float32: torch.float64,
@@ -28,7 +28,7 @@ WIDE = {
 _SWEEP = 512
 
 
-@dataclass
+@record(frozen=False)
 class _Wide:
     """All of a storage in float64. `dtype`: of eager's elements."""
 

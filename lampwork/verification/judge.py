@@ -14,10 +14,11 @@ those of a run that was off by roundings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from lampwork.ir.record import record
 
 OWN, TYPICAL, ROUNDINGS = 8.0, 6.0, 16.0
 #: The same for types of 16 bits, whose results are rounded once at the end.
@@ -28,7 +29,7 @@ FEWEST = 64
 _BARE = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-@dataclass(frozen=True)
+@record
 class Difference:
     """One value that is wrong. `name`: of the result, gradient, buffer or parameter. `times`: how many times as far
     from float64 as allowed the worst element is (infinite where no distance says it)."""
@@ -43,7 +44,7 @@ class Difference:
         return f"{self.name}: {self.what}"
 
 
-@dataclass(frozen=True)
+@record
 class Allowed:
     """What eager says of one run: `values` by name, the same in float64, and in runs that were off by roundings."""
 

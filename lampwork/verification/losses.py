@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from lampwork.ir.record import record
 from lampwork.verification.judge import OWN
 
 #: Roundings that a loss may be off by where nothing else differs.
 EPS = 16 * 2.0**-23
 
 
-@dataclass(frozen=True)
+@record
 class Losses:
     """Losses of each step. `rounded`: of eager runs with every result off by a rounding, one for each seed; `seeds`: of
     eager runs with other random numbers, where the program draws any.

@@ -4,7 +4,7 @@ compared."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import torch
@@ -17,13 +17,14 @@ from lampwork.ir.attention import Attention
 from lampwork.ir.location import Location, Origin
 from lampwork.ir.loops import Kernel, LoopNest
 from lampwork.ir.program import Extern, Launch, Lowered, Step, step_buffers
+from lampwork.ir.record import record
 from lampwork.ir.region import FunctionalGraph
 from lampwork.verification.eager import Beside64, Rounded
 from lampwork.verification.judge import Allowed, Difference, difference
 from lampwork.verification.values import run_on
 
 
-@dataclass(frozen=True)
+@record
 class Found:
     """The operator where a wrong value was seen first, and the kernel that computes it, if one does."""
 
@@ -32,7 +33,7 @@ class Found:
     kernel: str = ""
 
 
-@dataclass
+@record(frozen=False)
 class Values:
     """What nodes of a graph gave, by name: eager's numbers, the same in float64, and off by roundings."""
 

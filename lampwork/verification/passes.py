@@ -10,7 +10,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from lampwork.debug.interpret.graphs import snapshot
@@ -20,6 +20,7 @@ from lampwork.graph.partition import Halves
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.loops import LoopNest
 from lampwork.ir.program import Lowered, Program
+from lampwork.ir.record import record
 from lampwork.ir.region import FunctionalGraph, Region
 from lampwork.verification.nests import nest_of, nests_of
 
@@ -28,7 +29,7 @@ schedule_stage = importlib.import_module("lampwork.schedule.schedule")
 segment_stage = importlib.import_module("lampwork.schedule.segment")
 
 
-@dataclass
+@record(frozen=False)
 class Segments:
     """Nests of all segments as one pass of scheduling leaves them, by the name that scheduling gives a segment."""
 
@@ -38,7 +39,7 @@ class Segments:
     buffers: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass
+@record(frozen=False)
 class Scheduling:
     """What scheduling went through for one program."""
 
@@ -54,7 +55,7 @@ class Scheduling:
         self.passes, self.steps = {}, []
 
 
-@dataclass
+@record(frozen=False)
 class Half:
     """One program: its graph by pass, then what the other stages made of it."""
 
@@ -65,7 +66,7 @@ class Half:
     program: Program | None = None
 
 
-@dataclass
+@record(frozen=False)
 class Observed:
     """One compile. `recorded`: the graph as captured. `joint`: passes before a joint graph is cut; `halves`: the
     cut."""

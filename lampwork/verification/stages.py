@@ -8,7 +8,7 @@ torch. A region that is differentiated has three: its joint graph, and the two h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from lampwork.debug.interpret.nests import run_lowered
 from lampwork.debug.interpret.steps import run_program, run_steps
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.loops import LoopNest
+from lampwork.ir.record import record
 from lampwork.ir.region import FunctionalGraph
 from lampwork.runtime.autograd.tangents import flags
 from lampwork.runtime.launch.host import Host
@@ -31,7 +32,7 @@ from lampwork.verification.values import SEED, run_on
 RunsOn = Callable[[list[Any]], Sequence[Any]]
 
 
-@dataclass
+@record(frozen=False)
 class Stage:
     """`graph`: what a pass over graphs left, if that is what runs."""
 
@@ -40,7 +41,7 @@ class Stage:
     graph: FunctionalGraph | None = None
 
 
-@dataclass
+@record(frozen=False)
 class Chain:
     """`expected(inputs, wide)` gives what every stage is to give for `values`; with `wide` in float64. `half`: "" for a
     whole program, else "joint", "forward" or "backward". `graph`: what `expected` runs."""

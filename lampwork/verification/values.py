@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,12 +11,13 @@ import torch
 from lampwork import _torch
 from lampwork._torch import storage_key
 from lampwork.debug.interpret.inputs import copies
+from lampwork.ir.record import record
 
 #: What generators are set to before each run, so that all stages draw the same numbers.
 SEED = 11
 
 
-@dataclass
+@record(frozen=False)
 class Run:
     """What one run of a stage gave: its results, and its inputs afterwards."""
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from lampwork.capture.bytecode.decode import OP, OPERATIONS
 from lampwork.capture.machine import NULL, Frame
 from lampwork.ir import operations as native
+from lampwork.ir.record import record
 
 
-@dataclass
+@record(frozen=False)
 class Operation:
     """`pops` operands come off the stack; then `keeps` go on it, then what is delivered.
 

@@ -16,7 +16,6 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from lampwork.capture.values.sizes import SYMBOLIC
 from lampwork.capture.values.text import UNKNOWN
 from lampwork.capture.values.unknown_text import UnknownText, joined, snapshot, unknown_text
 from lampwork.capture.values.walk import DEPTH, holds
+from lampwork.ir.record import record
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import Call, Effect
 
@@ -45,7 +45,7 @@ _CUSTOM_LOGGER = ("makeRecord", "handle", "callHandlers", "_log", "findCaller", 
 declare_methods("method", io.StringIO, "getvalue read readline seek tell truncate close readable writable seekable")
 
 
-@dataclass
+@record(frozen=False)
 class Told:
     """One call that waits for the end of the region. `sees`: it may look at more than it is handed.
 

@@ -11,7 +11,6 @@ the call that led to them, in the innermost frame outside. `Retry` says that cap
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lampwork.capture.bytecode.decode import decode
@@ -23,6 +22,7 @@ from lampwork.capture.steps import StopHere, TorchMachine, begun
 from lampwork.errors import Diagnostic
 from lampwork.ir import operations
 from lampwork.ir.continuation import BreakReason, FrameLayout, Place, Resumption
+from lampwork.ir.record import record
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import Continue
 from lampwork.ir.template import ConstantValue, Template
@@ -44,7 +44,7 @@ class Retry(Exception):
         self.step = step
 
 
-@dataclass
+@record(frozen=False)
 class Suspended:
     """Frames that stand right before `operation`, outermost first; `handled` is being handled by their clauses."""
 

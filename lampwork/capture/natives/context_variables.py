@@ -10,12 +10,12 @@ What a variable holds is read again on each call, from the context of the caller
 from __future__ import annotations
 
 import contextvars
-from dataclasses import dataclass
 from typing import Any
 
 from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.ir.operations import NoValue, context_value
+from lampwork.ir.record import record
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import Source
 from lampwork.ir.template import Call, Effect, SourceValue
@@ -23,7 +23,7 @@ from lampwork.ir.template import Call, Effect, SourceValue
 _SET = ObjectRef("function", "lampwork.runtime.leave.post_graph", "set_context_value")
 
 
-@dataclass
+@record(frozen=False)
 class _Written:
     """A variable that the program has set. `before`: what the caller's context had, `NoValue` where that was nothing;
     `value`: what it holds now."""

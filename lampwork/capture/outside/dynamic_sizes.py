@@ -8,13 +8,13 @@ guarded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from lampwork import _torch
 from lampwork.fakes.symbolic import SMALLEST_SIZE, SymbolicSizes, size_of
+from lampwork.ir.record import record
 from lampwork.ir.size import INFINITY
 from lampwork.ir.source import Argument, Item, Keyword, Source, any_element, by_any_key
 
@@ -24,7 +24,7 @@ from lampwork.ir.source import Argument, Item, Keyword, Source, any_element, by_
 Varying = tuple[Source, str, int]
 
 
-@dataclass(frozen=True)
+@record
 class DynamicPolicy:
     """`everything`: all sizes and integers of the call's arguments. `varied`: what differed between calls so far.
 

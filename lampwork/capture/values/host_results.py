@@ -11,7 +11,6 @@ the graph. A branch on it breaks: which way the program goes is known on no call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.fake import DataDependent, TensorSpec, make_fake
+from lampwork.ir.record import record
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import HostInput
 from lampwork.ir.template import HostCall, HostValue, Template
@@ -27,7 +27,7 @@ _CPU = torch.device("cpu")
 _DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool}
 
 
-@dataclass(frozen=True)
+@record
 class HostResult:
     """What host call `index` gives. `calls`: those of the capture."""
 
@@ -39,7 +39,7 @@ class HostResult:
         return self.calls.number_input(self.index, kind, device)
 
 
-@dataclass
+@record(frozen=False)
 class _Call:
     """`function(*args, **kwargs)`. `changes`: it is made whether its result is used or not."""
 

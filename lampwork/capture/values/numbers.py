@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,12 +31,13 @@ from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
 from lampwork.ir.number import Leaf, NumberExpr, applied, compared, constant, equals, leaf
 from lampwork.ir.number_operations import RELATION_OF, operation_of, single
+from lampwork.ir.record import record
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
 from lampwork.ir.template import Call, ConstantValue, Effect, NumberValue, SourceValue, Template
 
 
-@dataclass(frozen=True)
+@record
 class _Unread:
     """The number in a tensor from outside that the program stepped, (operator, operand) each, and asked nobody for.
 

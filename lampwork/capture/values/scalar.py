@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +20,7 @@ from lampwork.capture.values.walk import holds
 from lampwork.fakes.fake import DataDependent
 from lampwork.ir.number import Apply, Compare, NumberExpr, constant, equals
 from lampwork.ir.number_operations import ARITHMETIC, OPERATIONS, RELATION_OF, RELATIONS
+from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.capture.values.numbers import BackedNumbers
@@ -29,7 +29,7 @@ NUMERIC = frozenset({int, float, bool})
 WHAT_IS_DONE = "what is done with a number taken out of a tensor"
 
 
-@dataclass(frozen=True)
+@record
 class Late:
     """`function(*args)`, called when the graph has run."""
 

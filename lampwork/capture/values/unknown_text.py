@@ -6,7 +6,6 @@ anew after the graph on every call. Whatever looks at it breaks the graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,9 +13,10 @@ import torch
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.ir import operations
+from lampwork.ir.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Piece:
     """The text that `function(*args)` gives; `args` are plain data, unknown numbers and texts, and tensors that nobody
     writes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -37,13 +37,14 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )  # fmt: skip
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, Symbol
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.module import ModuleEmitter
 
 
-@dataclass
+@record(frozen=False)
 class Memory:
     """A buffer as this function sees it: a pointer and what is known of it.
 
@@ -63,7 +64,7 @@ class Memory:
         return ITEM_SIZE_BYTES[self.dtype]
 
 
-@dataclass
+@record(frozen=False)
 class Context:
     """Names in scope. Copied where a scope opens."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import POSITIONS, Accumulate, Accumulator, Compute, Expr, If, Let, Load, Loop, Stmt, Store
+from lampwork.ir.record import record
 from lampwork.ir.scalar_operators import SCALARS
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
 
 
-@dataclass(frozen=True)
+@record
 class VectorPlan:
     """`masks`: the rest runs as one masked vector; else as vectors down to `least` lanes, then one by one."""
 

@@ -24,7 +24,6 @@ sizes and other values from the scopes around it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from lampwork.codegen.llvm import reduction, tiles
 from lampwork.codegen.llvm.builder import Builder, Value
@@ -35,6 +34,7 @@ from lampwork.codegen.llvm.sizes import SizeEmitter
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Index, Kernel, Load, Local, Loop, Parameter, Store
 from lampwork.ir.program import Launch, Program, launch_instances
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, evaluate, product, symbols
 from lampwork.ir.target import Target
 
@@ -140,7 +140,7 @@ BYTES_CONTENTS = 32
 _OPENMP = (("start", "GOMP_parallel"), ("number", "omp_get_thread_num"), ("count", "omp_get_num_threads"))
 
 
-@dataclass(frozen=True)
+@record
 class _ParallelKernel:
     """A kernel that is one parallel loop: its iterations as an expression of its sizes, and the grain."""
 

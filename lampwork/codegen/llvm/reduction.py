@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lampwork.codegen.llvm.builder import Value
@@ -17,6 +17,7 @@ from lampwork.codegen.llvm.types import REGISTER, vector
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import POSITIONS, Accumulate, Accumulator, Compute, Constant, Expr, If, Loop, Stmt
+from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _NOWHERE = (1 << 63) - 1
 
 
-@dataclass
+@record(frozen=False)
 class Slot:
     """Stack variables of the value and, for those of POSITIONS, the position."""
 
@@ -33,7 +34,7 @@ class Slot:
     position: str | None
 
 
-@dataclass
+@record(frozen=False)
 class Slots:
     """An accumulator. `dtype` is the type of what is compared or summed; `depth` the level that declares it."""
 

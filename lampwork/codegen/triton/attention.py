@@ -18,8 +18,6 @@ looked at (`masked_keys`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lampwork.codegen.triton.expressions import COARSE, HALF, operation
 from lampwork.codegen.triton.function import FunctionWriter
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, likely, power_of_two
@@ -30,6 +28,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Axis, Compute, Expr, Index, Kernel, Load
 from lampwork.ir.masked_keys import Block, KeyRange, kept_parts, mask_of, needed_keys, unmasked
 from lampwork.ir.program import DeviceKernel
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, Symbol, add, bounds, floordiv, maximum, minimum, mul, product
 from lampwork.ir.target import Target
 
@@ -82,7 +81,7 @@ def _padded(axis: Axis) -> int:
     return max(SMALLEST, power_of_two(bounds(axis.extent)[1]))
 
 
-@dataclass(frozen=True)
+@record
 class Stretch:
     """Blocks of keys from `start` on and before `end`; `tail`: some may lie beyond the last key."""
 

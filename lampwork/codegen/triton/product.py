@@ -18,8 +18,6 @@ Non-goals: sizes that are not numbers, factors that are computed, inner dimensio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lampwork.codegen.triton.expressions import COARSE, HALF, cast
 from lampwork.codegen.triton.function import FunctionWriter
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, power_of_two, read_form
@@ -27,6 +25,7 @@ from lampwork.codegen.triton.values import NONE, Value
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Accumulator, Axis, Compute, Expr, Kernel, Let, Load, Local
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, coefficient, product, substitute
 from lampwork.ir.target import Target
 
@@ -43,7 +42,7 @@ MOST_TILINGS, GROUP = 8, 8
 MOST_SUMS = 128
 
 
-@dataclass(frozen=True)
+@record
 class Dot:
     """One sum of products: what the accumulator `name` folds."""
 
@@ -52,7 +51,7 @@ class Dot:
     right: Load
 
 
-@dataclass(frozen=True)
+@record
 class ProductForm:
     """The outer loops of a product by what they run over, the inner loop, and the sums that are made in it."""
 

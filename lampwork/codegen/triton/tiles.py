@@ -14,7 +14,7 @@ by bytes per row, half of it with the wrong number.)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -31,6 +31,7 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, bounds, coefficient, product, seen_value, symbols
 from lampwork.ir.target import Target
 
@@ -70,7 +71,7 @@ MOST_WARPS, LONGEST_BLOCK, FEW_PROGRAMS = 16, 16384, 2
 UNKNOWN_ROW_ELEMENTS = 8
 
 
-@dataclass(frozen=True)
+@record
 class Rescaled:
     """Fold `value` into accumulator `maximum`, and exp(value - maximum) into accumulator `total`: see online.py."""
 
@@ -79,7 +80,7 @@ class Rescaled:
     value: Expr
 
 
-@dataclass(frozen=True)
+@record
 class Nest:
     """Inner loops, outermost first, as one index space, and what is done in it, in order."""
 
@@ -87,7 +88,7 @@ class Nest:
     body: tuple[Let | Accumulate | Store | Rescaled, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Form:
     """A kernel as `outer` loops around `row`."""
 
@@ -99,7 +100,7 @@ class Form:
         return tuple(stmt for stmt in self.row if isinstance(stmt, Nest))
 
 
-@dataclass(frozen=True)
+@record
 class Tiling:
     """Block sizes (powers of two; 0: the tile has no such dimension: inner loops are unrolled) and launch parameters.
 
@@ -249,7 +250,7 @@ def has_row_values(nest: Nest) -> bool:
 # -- Accesses ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Access:
     offset: Size
     item_bytes: int

@@ -16,7 +16,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from lampwork.ir.alternative import Alternative
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.loops import Kernel
 from lampwork.ir.program import DeviceKernel, Extern, TensorRef
+from lampwork.ir.record import record
 from lampwork.ir.target import Target
 
 #: A form must be this much faster than the rule's to be taken, and a fused product than the call: less is noise.
@@ -58,7 +59,7 @@ class Measure(Protocol):
         """Milliseconds of each alternative, its kernels in these forms, when they take turns for a while."""
 
 
-@dataclass(frozen=True)
+@record
 class Tuned:
     """The tiling to take, and what one launch of it takes; None where nothing was measured."""
 

@@ -10,18 +10,17 @@ the first and the last block are masked: full blocks between them have a loop of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lampwork.codegen.triton.tiles import ACCESS_BYTES, Nest, nest_loads
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Parameter, Store
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, coefficient, mod, substitute, symbols
 
 #: Where the reads of a row begin: a multiple of a cache line's bytes.
 LINE_BYTES = 128
 
 
-@dataclass(frozen=True)
+@record
 class UnalignedRow:
     """The loads of a nest that read one row: at `first` plus the row's index, in vectors of `lanes` elements."""
 
@@ -31,7 +30,7 @@ class UnalignedRow:
     line: int
 
 
-@dataclass(frozen=True)
+@record
 class Moved:
     """Texts of such a load: its offset, whether its vector begins before the row's end (none where all do); and what
     dimensions they vary along."""
@@ -41,7 +40,7 @@ class Moved:
     dims: frozenset[str]
 
 
-@dataclass(frozen=True)
+@record
 class AlignedRow:
     """Texts of such a row: the aligned offset before it, how far after that it begins and ends, and what they vary
     along."""
@@ -53,7 +52,7 @@ class AlignedRow:
     rows: frozenset[str]
 
 
-@dataclass(frozen=True)
+@record
 class Stretch:
     """Blocks of a row that are masked alike: a loop over `blocks` with the index `start`, or one block at `start`.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ from lampwork.ir.program import (
     launch_instances,
     step_buffers,
 )
+from lampwork.ir.record import record
 from lampwork.ir.size import Size, SizeExpr, evaluate
 from lampwork.runtime.launch import recurrent, strided
 from lampwork.runtime.launch.randomness import OPERATORS
@@ -42,7 +42,7 @@ CHECKED = {"IndexError": IndexError, "RuntimeError": RuntimeError, "AssumptionFa
 OWN_OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS}
 
 
-@dataclass
+@record(frozen=False)
 class Steps:
     """What a scheduled program runs, before or after its buffers have places (`placements` None: before)."""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from lampwork.ir.record import record
 
 EAGER = "eager"
 
@@ -27,7 +29,7 @@ LEVEL = 1.03
 HOPELESS = 2.0
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class _Round:
     """One turn of each of `order`; `times` are those that are known, `open` the calls that are not yet."""
 

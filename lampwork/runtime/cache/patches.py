@@ -52,15 +52,10 @@ def _may_be_its_own(place: ModuleType | type, name: str) -> bool:
 
 
 @functools.cache
-def _words(module: str) -> frozenset[str] | None:
-    """The words of a module's source, of which its names are some; None where there is no source."""
+def _is_word_of(module: str, name: str) -> bool:
+    """Whether a module's source has the word `name`, as it has each name that it defines; yes where there is none."""
     try:
         with open(sys.modules[module].__file__ or "", encoding="utf-8") as file:
-            return frozenset(re.findall(r"\w+", file.read()))
+            return re.search(rf"\b{re.escape(name)}\b", file.read()) is not None
     except (AttributeError, KeyError, OSError, UnicodeDecodeError):
-        return None
-
-
-def _is_word_of(module: str, name: str) -> bool:
-    words = _words(module)
-    return words is None or name in words
+        return True

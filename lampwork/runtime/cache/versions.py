@@ -41,12 +41,15 @@ def _checkout_state() -> str:
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if not os.path.exists(os.path.join(os.path.dirname(package), ".git")):
         return ""
-    state = []
-    for folder, _, names in os.walk(package):
-        for name in names:
-            if name.endswith(".py"):
-                status = os.stat(os.path.join(folder, name))
-                state.append(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}")
+    state, folders = [], [package]
+    while folders:
+        with os.scandir(folders.pop()) as files:
+            for file in files:
+                if file.name.endswith(".py"):
+                    status = file.stat()
+                    state.append(f"{file.path} {status.st_size} {status.st_mtime_ns}")
+                elif file.name != "__pycache__" and file.is_dir(follow_symlinks=False):
+                    folders.append(file.path)
     return hashlib.sha256("\n".join(sorted(state)).encode()).hexdigest()[:16]
 
 

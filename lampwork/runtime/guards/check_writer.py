@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import copysign, isnan
 from types import FunctionType
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from lampwork.config import environment
 from lampwork.ir.guard import ArgumentCount, Guard, LengthIs, TensorIs
 from lampwork.ir.number import Leaf, NumberExpr, text
 from lampwork.ir.number_operations import NAMES
+from lampwork.ir.record import record
 from lampwork.ir.source import Argument, Keyword, Source, State, root_of
 from lampwork.ir.text import verify_text
 from lampwork.runtime.guards import interpreter
@@ -34,7 +35,7 @@ def order_of(guard: Guard) -> int:
     return 1 if isinstance(root_of(guard.source), (Argument, Keyword)) else 3
 
 
-@dataclass
+@record(frozen=False)
 class CheckWriter:
     """Writes the text of one check. `preloaded`: variable names of sources that the caller has already read (by id)."""
 

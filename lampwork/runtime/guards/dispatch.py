@@ -13,13 +13,13 @@ are tried in turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
 import torch
 
 from lampwork.ir.guard import ArgumentCount, Equals, Guard, IsObject, LengthIs, TensorIs, TypeIs
+from lampwork.ir.record import record
 from lampwork.ir.source import Source
 from lampwork.runtime.guards.check_writer import CheckWriter
 from lampwork.runtime.guards.failures import why_not
@@ -109,7 +109,7 @@ def _feature(before: Sequence[Guard], guard: Guard, text: str) -> Feature:
     return _FeatureWriter(needed, (guard.source,), shown=text).function()
 
 
-@dataclass
+@record(frozen=False)
 class _FeatureWriter(CheckWriter):
     """Writes a check that returns a text of each value in place of the value."""
 
