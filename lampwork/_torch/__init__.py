@@ -274,14 +274,14 @@ if TYPE_CHECKING:
         vendor_supports_bfloat16,
     )
 
-#: The files of the names in the second list.
+#: The files of the names in the second list, in the order in which they are searched: a warm start asks of the first.
 _LATER = (
+    "natives",
     "subclass",
     "fx",
     "schemas",
     "autograd",
     "mark_dynamic",
-    "natives",
     "dynamo",
     "vendor",
     "cuda",

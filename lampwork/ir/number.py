@@ -24,7 +24,6 @@ from lampwork.ir.number_operations import KINDS, OPERATIONS, RELATIONS
 from lampwork.ir.record import record
 from lampwork.ir.source import Source, describe
 from lampwork.ir.stored import Identifier, OneOf, Operation
-from lampwork.ir.text import UnboundName
 
 if TYPE_CHECKING:
     from lampwork.ir.size import SizeExpr
@@ -250,6 +249,8 @@ def integer(size: int | SizeExpr, leaves: Mapping[str, Leaf]) -> NumberExpr:
     names = size.names
     unbound = names - leaves.keys()
     if unbound:
+        from lampwork.ir.text import UnboundName
+
         raise UnboundName(f"the size {size} names {', '.join(sorted(unbound))}, which no call has")
     symbols = tuple((name, leaves[name]) for name in sorted(names))
     return _one((Integer, size, *((name, id(each)) for name, each in symbols)), Integer, size, symbols)

@@ -21,17 +21,14 @@ from lampwork.ir.differentiation import Backward
 from lampwork.ir.program import Extern, FromInput, Launch, Program
 from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source, is_lasting
-from lampwork.ir.text import verify_text
 from lampwork.runtime.guards.compile import compile_check, explain_failure
 from lampwork.runtime.guards.interpreter import tensor_extent_bytes
 from lampwork.runtime.guards.memory_words import compare, supported
 from lampwork.runtime.guards.static import Split, StaticGuards
 from lampwork.runtime.launch.host import Host, Rerun
-from lampwork.runtime.launch.host_calls import around_host_calls
 from lampwork.runtime.launch.old_gradients import OldGradients, unread_inputs
 from lampwork.runtime.leave import post_graph  # noqa: F401  (what entries call by name)
 from lampwork.runtime.leave.reconstruction import TemplateWriter, sources_of
-from lampwork.runtime.leave.user_frames import raise_it
 from lampwork.runtime.locks import under_locks
 
 if TYPE_CHECKING:
@@ -130,6 +127,8 @@ class _Head:
         body = "".join(f"    {line}\n" for line in [*failing_as("guards", self.lines), "return True"])
         source = f"def holds(function, args, kwargs):\n{body}"
         if environment.verify:
+            from lampwork.ir.text import verify_text
+
             verify_text(source, names)
         exec(source, names)
         inner = names.pop("holds")
@@ -229,6 +228,8 @@ class Entry:
         if len(around) == 1 and self.host is not None and _runs_again(artifact.program):
             made = failing_as("result", made)
         if artifact.host_calls:
+            from lampwork.runtime.launch.host_calls import around_host_calls
+
             around, made = around_host_calls(artifact, writer, places, [*around, *made]), []
             namespace |= writer.constants
         lines = [*failing_as("guards", head.lines), *around, *made, *end]
@@ -239,8 +240,12 @@ class Entry:
                 raise LookupError("the entry ends at a break, and nothing goes on from there")
             namespace["leave"], drive = break_point(artifact.outcome)
         elif isinstance(artifact.outcome, Raise):
+            from lampwork.runtime.leave.user_frames import raise_it
+
             namespace["leave"] = raise_it
         if environment.verify:
+            from lampwork.ir.text import verify_text
+
             verify_text(self.source, namespace)
         exec(compile(self.source, f"<lampwork entry {artifact.name}>", "exec"), namespace)
         serve = self.serve = namespace["serve"]

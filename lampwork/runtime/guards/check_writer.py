@@ -15,7 +15,6 @@ from lampwork.ir.number import Leaf, NumberExpr, text
 from lampwork.ir.number_operations import NAMES
 from lampwork.ir.record import record
 from lampwork.ir.source import Argument, Keyword, Source, State, root_of
-from lampwork.ir.text import verify_text
 from lampwork.runtime.guards import interpreter
 from lampwork.runtime.guards.interpreter import READ_ERRORS
 from lampwork.runtime.guards.rules import rule_of, step_of
@@ -140,6 +139,8 @@ class CheckWriter:
     def function(self) -> Check:
         namespace = self.namespace()
         if environment.verify:
+            from lampwork.ir.text import verify_text
+
             verify_text(self.text(), namespace)
         exec(compile(self.text(), "<lampwork guards>", "exec"), namespace)
         return namespace["check"]

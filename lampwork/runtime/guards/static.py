@@ -25,7 +25,6 @@ from lampwork.runtime.guards.compile import Check, compile_check
 from lampwork.runtime.guards.failures import evaluate
 from lampwork.runtime.guards.memory_words import compare, supported
 from lampwork.runtime.guards.overlap import Overlap
-from lampwork.runtime.guards.per_call import per_call_check
 from lampwork.runtime.guards.rules import rule_of
 from lampwork.runtime.guards.version_snapshots import VersionSnapshots
 from lampwork.turns import give_way
@@ -204,6 +203,8 @@ class StaticGuards:
         try:
             left = None
             if snapshots.left or per_call or not_read:
+                from lampwork.runtime.guards.per_call import per_call_check
+
                 left = per_call_check(self._guards, (*per_call, *not_read), snapshots)
         except LookupError:
             return None, self._check(function)

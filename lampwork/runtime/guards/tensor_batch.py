@@ -17,7 +17,6 @@ import torch
 
 from lampwork.ir.guard import Guard, TensorIs
 from lampwork.ir.source import Argument, Item, Keyword, Source
-from lampwork.runtime.guards import native_tensors
 
 #: Fewer tensors are looked at one by one.
 FEWEST_TENSORS = 16
@@ -30,6 +29,8 @@ class TensorBatch:
 
     def __init__(self, guards: Sequence[Guard]) -> None:
         self.guards = tuple(guards)
+        from lampwork.runtime.guards import native_tensors
+
         self.look = native_tensors.NativeTensorGuard([_test(guard) for guard in guards])
         self._positions = {id(guard.source): position for position, guard in enumerate(guards)}
 
@@ -37,7 +38,11 @@ class TensorBatch:
     def of(guards: Sequence[Guard]) -> TensorBatch | None:
         """The batch of the tensors that `guards` are about and that arguments lead to through containers; None where
         they are few, or cannot be compared natively here."""
-        if len(guards) < FEWEST_TENSORS or not native_tensors.supported():
+        if len(guards) < FEWEST_TENSORS:
+            return None
+        from lampwork.runtime.guards import native_tensors
+
+        if not native_tensors.supported():
             return None
         chosen: dict[int, Guard] = {}
         for guard in guards:
@@ -95,6 +100,8 @@ class TensorBatch:
 
     def disjoint(self, sources: Sequence[Source]) -> Callable[[array], bool]:
         """Called with the places that `look` gave: whether the tensors at `sources` overlap nowhere."""
+        from lampwork.runtime.guards import native_tensors
+
         asked = {self._positions[id(source)] for source in sources}
         look = native_tensors.NativeTensorGuard(
             [_test(guard) for guard in self.guards], [k in asked for k in range(len(self.guards))]

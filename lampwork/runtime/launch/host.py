@@ -5,6 +5,7 @@ Host(artifact).call(values, generation) -> tuple of results, one for each of `Pr
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,16 +19,25 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import Program
 from lampwork.ir.source import is_lasting
-from lampwork.ir.text import verify_text
-from lampwork.runtime.launch import recurrent, strided
 from lampwork.runtime.launch.memory import Lease, ResultMemory, arena, planned
 from lampwork.runtime.launch.out_arguments import ResultMoved, checked
 from lampwork.runtime.launch.prepacked import DerivedInputs
-from lampwork.runtime.launch.randomness import OPERATORS, generator_states, restore_generators
 from lampwork.runtime.launch.rollback import Rollbacks, put_back
-from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SizeNotAssumed, many_of_one
+from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SizeNotAssumed
 
-_OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS, "lampwork::many_of_one.default": many_of_one}
+#: The module of this folder, each loaded by the first program that calls it, for each operator of Lampwork's own.
+_HOMES = {
+    "lampwork::draw_key.out": "randomness",
+    "lampwork::many_of_one.default": "unbacked_sizes",
+    "lampwork::as_strided_scatter.default": "strided",
+    "lampwork::mkldnn_rnn_layer_with_workspace.default": "recurrent",
+    "lampwork::recurrent_layer.default": "recurrent",
+    "lampwork::recurrent_layer_backward.default": "recurrent",
+    "lampwork::pack_padded.default": "recurrent",
+    "lampwork::pad_packed.default": "recurrent",
+    "lampwork::pack_padded_backward.default": "recurrent",
+    "lampwork::pad_packed_backward.default": "recurrent",
+}
 
 
 class Rerun(LampworkError):
@@ -61,6 +71,8 @@ class Host:
         self.pool: Any = self._launching.leases(self._lease, workspace_bytes, self.device)
         namespace = self._names()
         if environment.verify:
+            from lampwork.ir.text import verify_text
+
             verify_text(artifact.host_source, namespace)
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
         self._tables = namespace
@@ -127,10 +139,10 @@ class Host:
             "checked": checked,
             "ResultMoved": ResultMoved,
             "scrap": lambda: torch.empty(0, device=self.device),
-            "operator": lambda name: _OPERATORS.get(name) or _torch.direct_call(name),
+            "operator": operator,
             "below_autograd": _torch.below_autograd,
-            "generator_states": lambda: generator_states(self.device),
-            "restore_generators": lambda states: restore_generators(states, self.device),
+            "generator_states": lambda: _randomness().generator_states(self.device),
+            "restore_generators": lambda states: _randomness().restore_generators(states, self.device),
             "rollbacks": Rollbacks(self.device),
             "put_back": put_back,
             "increment_version": _torch.increment_version,
@@ -173,6 +185,20 @@ def _load_native(artifact: Artifact) -> Any:
     if not artifact.native.runs:
         return None
     return backend_of(artifact.native.device).launching.load(artifact.native)
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """What is called for an operator of a program."""
+    home = _HOMES.get(name)
+    if home is None:
+        return _torch.direct_call(name)
+    return importlib.import_module(f"lampwork.runtime.launch.{home}").OPERATORS[name]
+
+
+def _randomness() -> Any:
+    from lampwork.runtime.launch import randomness
+
+    return randomness
 
 
 def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:

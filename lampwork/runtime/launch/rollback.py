@@ -20,7 +20,6 @@ import torch
 
 from lampwork import _torch
 from lampwork.backends import backend_of
-from lampwork.runtime.launch.randomness import generator_states, restore_generators
 
 
 class Rollbacks:
@@ -41,7 +40,12 @@ class Rollbacks:
         with torch.inference_mode(False), torch.no_grad(), _torch.below_autograd():
             memories = [_bytes(tensor) for tensor in tensors]
             copies = [(memory, memory.clone()) for memory in memories]
-        return copies, generator_states(self.device) if draws else None, self.device
+        states = None
+        if draws:
+            from lampwork.runtime.launch.randomness import generator_states
+
+            states = generator_states(self.device)
+        return copies, states, self.device
 
 
 def put_back(kept: Any) -> None:
@@ -51,6 +55,8 @@ def put_back(kept: Any) -> None:
         for memory, copy in copies:
             memory.copy_(copy)
     if states is not None:
+        from lampwork.runtime.launch.randomness import restore_generators
+
         restore_generators(states, device)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from lampwork.errors import LampworkError
@@ -21,3 +23,6 @@ def many_of_one(number: torch.Tensor) -> torch.Tensor:
     if count < 0:
         raise SizeNotAssumed(f"a number that is used as a size is {count}")
     return torch.empty(1, dtype=torch.bool, device=number.device).expand(count)
+
+
+OPERATORS: dict[str, Callable[..., torch.Tensor]] = {"lampwork::many_of_one.default": many_of_one}

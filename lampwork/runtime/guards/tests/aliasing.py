@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from lampwork.ir.guard import Distinct, Guard, SameObject, StorageGroups
 from lampwork.ir.source import Source, describe
-from lampwork.runtime.guards import native_tensors
 from lampwork.runtime.guards.interpreter import aliasing_is, read, tensor_extent_bytes
 from lampwork.runtime.guards.rules import GuardRule, T, guard_rule
 
 if TYPE_CHECKING:
     from lampwork.runtime.guards.check_writer import CheckWriter
     from lampwork.runtime.guards.interpreter import Scope
+    from lampwork.runtime.guards.native_tensors import DistinctObjects
     from lampwork.runtime.guards.static import Split
     from lampwork.runtime.guards.version_snapshots import VersionSnapshots
 
@@ -60,13 +60,15 @@ class DistinctRule(SharingRule[Distinct]):
         others = [writer.load(other) for other in test.others]
         if len(others) == 1:
             writer.refuse(f"{value} is {others[0]}")
-        elif len(others) >= FEWEST_DISTINCT and native_tensors.supported():
-            names = [value, *others]
-            objects = names if writer.batch is None else writer.batch.joined(names)
-            writer.require(f"{writer.constant(native_tensors.DistinctObjects(len(names)))}(({', '.join(objects)}, ))")
         elif others:
-            identities = ", ".join(f"id({name})" for name in [value, *others])
-            writer.refuse(f"len({{{identities}}}) != {len(others) + 1}")
+            names = [value, *others]
+            natively = _distinct_objects(len(names)) if len(others) >= FEWEST_DISTINCT else None
+            if natively is not None:
+                objects = names if writer.batch is None else writer.batch.joined(names)
+                writer.require(f"{writer.constant(natively)}(({', '.join(objects)}, ))")
+            else:
+                identities = ", ".join(f"id({name})" for name in names)
+                writer.refuse(f"len({{{identities}}}) != {len(names)}")
 
     def snapshot(self, snapshots: VersionSnapshots, test: Distinct, source: Source) -> None:
         for each in (source, *test.others):
@@ -142,3 +144,10 @@ class StorageGroupsRule(SharingRule[StorageGroups]):
         if any(static) and not all(static):
             split.disjoint.extend(source for source, each in zip(test.sources, static) if not each)
             split.pin([source for source, each in zip(test.sources, static) if each])
+
+
+def _distinct_objects(count: int) -> DistinctObjects | None:
+    """What compares so many objects with each other natively; None where this interpreter cannot."""
+    from lampwork.runtime.guards import native_tensors
+
+    return native_tensors.DistinctObjects(count) if native_tensors.supported() else None
