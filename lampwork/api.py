@@ -186,8 +186,9 @@ def disable(function: Callable[P, R]) -> Callable[P, R]:
 def allow_in_graph(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, not interpreted where compiled code calls it: it runs once while that is compiled, on tensors without
     memory, and the operators that it calls are part of the graph. What else it does happens then and in no later call,
-    and what it reads beside its arguments is not guarded, in stored entries too: that is what the mark declares. It
-    takes and returns tensors and plain data, and asks for the contents of no tensor.
+    and what it reads beside its arguments is not guarded: that is what the mark declares. It takes and returns tensors
+    and plain data, and asks for the contents of no tensor. The mark speaks of one process: an entry is stored on disk
+    only where the function belongs to an installed library, and found again while that library stays the same.
 
     Seldom needed: functions are interpreted as they are. `torch.compiler.allow_in_graph` is followed, too, and loads
     Dynamo. Raises TypeError for anything but a function written in Python: what is written in C becomes an operator by
@@ -204,7 +205,8 @@ def allow_in_graph(function: Callable[P, R]) -> Callable[P, R]:
 @is_called_natively
 def assume_constant(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, called once while compiling; its result is a constant of the compiled code. What it reads is not
-    guarded: that is what the mark declares. Raises TypeError for anything but a function written in Python."""
+    guarded: that is what the mark declares, for one process; entries are stored as those with `allow_in_graph` are.
+    Raises TypeError for anything but a function written in Python."""
     if not callable(function) or not hasattr(function, "__dict__"):
         what = f"{type(function).__name__} {str(function):.60}"
         raise TypeError(f"lampwork.assume_constant takes a function written in Python, not {what}")

@@ -42,6 +42,7 @@ from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
 from lampwork.lower import lower
+from lampwork.runtime.cache import libraries
 from lampwork.runtime.cache.operators import declarations
 from lampwork.runtime.cache.versions import versions
 from lampwork.runtime.launch.memory_effects import accessed_inputs
@@ -235,6 +236,7 @@ def compile_region(
         locks=region.locks,
         host_calls=region.host_calls,
         operators=_operators(region, functional, halves),
+        libraries=libraries.digests(region.vouched),
     )
 
 

@@ -229,6 +229,7 @@ class _Attempt:
             effects=tuple(effects),
             outcome=outcome,
             code_digests=dict(world.code_digests),
+            vouched=frozenset(world.vouched),
             requires_grad_outputs=needs_grad,
             input_values=tuple(world.tensors.fakes),
             location=location_of(self.function),

@@ -105,6 +105,8 @@ class TorchWorld(Dispatcher):
 
         #: Digests of all functions whose bytecode was interpreted.
         self.code_digests: dict[str, str] = {}
+        #: The libraries of functions that ran natively on the word of whoever marked them, see `Region.vouched`.
+        self.vouched: set[str] = set()
         #: Functions made by `torch.compile`, by the code of what they were made of.
         self.peers: dict[CodeType, FunctionType] = {}
         #: Functions that the program itself wrapped in `functools.lru_cache`, by id.

@@ -43,6 +43,7 @@ class Artifact:
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
     `operators`: what was asked of operators that other libraries brought, see `runtime/cache/operators.py`.
+    `libraries`: digests of those whose functions ran natively, see `runtime/cache/libraries.py`.
     `unaccessed`: inputs whose memory no step of the program reads or writes, and which no result is.
     `report`: texts by stage for `explain`, filled only on request.
     """
@@ -69,6 +70,7 @@ class Artifact:
     locks: tuple[Source, ...] = ()
     host_calls: tuple[HostCall, ...] = ()
     operators: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

@@ -86,6 +86,8 @@ class Region:
     `optimizers`: ids of those whose step is part of the region. `locks`: those that the program takes, in its order.
     `host_calls`: what the entry calls before the graph runs.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
+    `vouched`: the libraries of functions that ran natively, on the word of whoever marked them; "" for one that may
+    call anything.
     `raised`, `versions`, `separate`, `inference`: as in `ir.program.Program`.
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
@@ -99,6 +101,7 @@ class Region:
     effects: tuple[Effect, ...]
     outcome: Outcome
     code_digests: Mapping[str, str] = field(default_factory=dict)
+    vouched: frozenset[str] = frozenset()
     requires_grad_outputs: bool = False
     input_values: tuple[object, ...] = ()
     location: Location = Location()

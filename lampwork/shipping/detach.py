@@ -124,6 +124,7 @@ class _Detaching:
             outcome=outcome,
             host_calls=host_calls,
             code_digests={},
+            libraries={},
             specialised=(),
             varied=frozenset(),
             report={},

@@ -21,7 +21,7 @@ from lampwork.ir.passes import STAGES, Passes, UserPass
 from lampwork.ir.record import record
 from lampwork.ir.region import Continue
 from lampwork.ir.source import is_static
-from lampwork.runtime.cache import operators
+from lampwork.runtime.cache import libraries, operators
 from lampwork.runtime.cache.codec import Decoder, Malformed
 from lampwork.runtime.cache.entries import is_head, missing_module, named_code, patches
 from lampwork.runtime.function import compiled_of, is_wrapper
@@ -107,6 +107,9 @@ def artifact_of(file: File, section: str, modules: bool) -> Artifact:
     other = operators.changed(artifact.operators)
     if other:
         raise file.error(f"calls the operator {other}, which is declared otherwise here", _MAKE_AGAIN)
+    other = libraries.changed(artifact.libraries)
+    if other:
+        raise file.error(f"was made with another {other}", _MAKE_AGAIN)
     return artifact
 
 

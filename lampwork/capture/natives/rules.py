@@ -167,6 +167,7 @@ def _call_constant(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
     """A function marked `assume_constant_result`: run once, now; the user vouches for its result."""
     if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
         raise Break("native-argument", f"{function.__qualname__}, marked as constant, is called with objects")
+    world.vouched |= _library_of(function)
     with world.recorder._paused():
         result = function(*args, **kwargs)
     if not is_plain(result):
@@ -181,10 +182,19 @@ def _call_whole(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
                     f"{world.data.describe_arguments(args, kwargs)}")  # fmt: skip
     if has_wrapper(args, kwargs):
         raise Break("tensor-subclass", f"{function.__qualname__}, marked allow_in_graph, is called with a subclass")
+    world.vouched |= _library_of(function)
     result = function(*args, **kwargs)
     if not world.data.is_data(result):
         raise Break("tensor-argument", f"{function.__qualname__}, marked allow_in_graph, returns an object")
     return result
+
+
+def _library_of(function: FunctionType) -> set[str]:
+    """The top-level package that a function and what it calls belong to, but for PyTorch, whose version is part of every
+    key; "" for one that may call anything."""
+    if function.__closure__:
+        return {""}  # perhaps what the user gave to the library
+    return {str(function.__globals__.get("__name__", "")).partition(".")[0]} - {"torch"}
 
 
 def _make_initial_states(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -53,7 +53,7 @@ from lampwork.ir.guard import Guard
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
-from lampwork.runtime.cache import layout, operators, schema
+from lampwork.runtime.cache import layout, libraries, operators, schema
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.cache.layout import HEADER_BYTES, LIMIT_ENTRY_BYTES
 from lampwork.runtime.cache.patches import patches
@@ -357,6 +357,9 @@ def _portable(artifact: Artifact, note: Note) -> bool:
         if not declared:
             note(f"not stored: the derivative of {name} is written in Python")
             return False
+    if not all(artifact.libraries.values()):
+        note("not stored: it ran a function marked allow_in_graph or assume_constant, and what that calls may change")
+        return False
     for guard in artifact.guards:
         for ref in guard.test.references():
             if not ref.portable and not (ref.digest and ref.kind in guard.test.by_digest):
@@ -384,6 +387,10 @@ def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
     other = operators.changed(artifact.operators)
     if other:
         note(f"miss: the operator {other} is declared otherwise")
+        return None
+    other = libraries.changed(artifact.libraries)
+    if other:
+        note(f"miss: the library {other} has changed")
         return None
     touch(folder, path.name)
     return artifact

@@ -340,7 +340,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         of(program.NativeCode), STR, many(row(STR, INTS, many(DATA))), table(STR, STR), table(STR, STR),
         table(STR, of(float)), of(differentiation.Backward) | NONE, many(of(Diagnostic)),
         many(row(SOURCE, STR, INT), frozenset), BOOL, many(INT, frozenset), many(of(artifact.InitialState)), SOURCES,
-        many(of(templates.HostCall)), table(STR, STR), table(STR, STR),
+        many(of(templates.HostCall)), table(STR, STR), table(STR, STR), table(STR, STR),
     ),
 }  # fmt: skip
 
