@@ -82,6 +82,8 @@ class _Encoder:
         self.kept: list[Any] = []  # what `known` names by address
         self.rows: dict[tuple[int, ...], int] = {}
         self.written: list[tuple[int, ...]] = []
+        #: The fields that have to be looked at, of records of a class whose fields are of these types.
+        self.doubtful: dict[tuple[type, ...], list[int]] = {}
 
     def encode(self, roots: Sequence[object]) -> bytes:
         ends = []
@@ -169,14 +171,22 @@ class _Encoder:
 
     def record(self, number: int, kind: type, checks: Sequence[schema.Check], value: object) -> int:
         give_way()
-        names = schema.names(kind)
+        names = _names(kind)
         parts = [getattr(value, name) for name in names]
         if kind is ObjectRef:  # the object itself is found by its name
             parts[-1] = None
-        for name, check, part in zip(names, checks, parts, strict=True):
-            if not check(part):
-                raise NotStorable(f"{kind.__qualname__}.{name} is {part!r:.200}")
+        types = (kind, *map(type, parts))
+        doubtful = self.doubtful.get(types)
+        if doubtful is None:
+            each = enumerate(zip(checks, types[1:], strict=True))
+            doubtful = self.doubtful[types] = [index for index, (check, part) in each if part not in check.sure]
+        for index in doubtful:
+            if not checks[index](parts[index]):
+                raise NotStorable(f"{kind.__qualname__}.{names[index]} is {parts[index]!r:.200}")
         return self.add((number, *map(self.put, parts)))
+
+
+_names = functools.cache(schema.names)
 
 
 def _enum_parts(value: enum.Enum) -> tuple[object, ...]:
