@@ -7,6 +7,7 @@ a region that takes gradients, or in the backward half of one whose results requ
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from lampwork.capture.record.fake import Fake
 def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`cls.apply(*args)`."""
     call = _Call(world, cls)
+    if call.has_setup:
+        args = _with_defaults(world, world.attribute(cls, "forward"), args)
     if torch.is_grad_enabled() and any(
         isinstance(each, torch.Tensor) and _torch.requires_grad_below(each) for each in args
     ):
@@ -42,6 +45,15 @@ def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         _torch.SET_STATE["grad_mode"](enabled)
 
 
+def _with_defaults(world: Any, forward: Any, args: tuple) -> tuple:
+    """The arguments of a forward that leaves the context to `setup_context`: eager gives that the defaults as well."""
+    if type(forward) is not FunctionType:
+        return args
+    missing = forward.__code__.co_argcount - len(args)
+    defaults = world.function_parts(forward)[0] or ()
+    return (*args, *defaults[len(defaults) - missing :]) if 0 < missing <= len(defaults) else args
+
+
 class _Call:
     """One application of a user's function."""
 
@@ -49,6 +61,8 @@ class _Call:
         self.world, self.cls = world, cls
         self.context: Any = FunctionCtx()
         self.materializes = True
+        #: Whether the context is filled by a method of its own.
+        self.has_setup = world.attribute(cls, "setup_context") is not torch.autograd.Function.setup_context
 
     def forward(self, args: tuple, kwargs: dict[str, Any], wanted: tuple[bool, ...]) -> Any:
         """What the user's forward returns."""
@@ -56,11 +70,10 @@ class _Call:
         context.needs_input_grad = wanted
         run = world.machine.call
         forward = world.attribute(self.cls, "forward")
-        setup = world.attribute(self.cls, "setup_context")
-        if setup is torch.autograd.Function.setup_context:
+        if not self.has_setup:
             return run(forward, (context, *args), kwargs)
         result = run(forward, args, kwargs)
-        run(setup, (context, args, result))
+        run(world.attribute(self.cls, "setup_context"), (context, args, result))
         return result
 
     def told(self, name: str) -> Any:
