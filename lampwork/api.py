@@ -57,6 +57,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
+    regions: Mapping[str, object] | None = None,
 ) -> Module: ...
 @overload
 def compile(
@@ -68,6 +69,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
+    regions: Mapping[str, object] | None = None,
 ) -> Callable[P, R]: ...
 @overload
 def compile(
@@ -79,6 +81,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
+    regions: Mapping[str, object] | None = None,
 ) -> Compiler: ...
 @is_called_natively
 def compile(
@@ -90,6 +93,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
+    regions: Mapping[str, object] | None = None,
 ) -> Any:
     """A callable with the results of `function`, which runs faster; for a module, a module with the same state.
 
@@ -104,11 +108,13 @@ def compile(
     backend    "lampwork"; or the name of a `torch.compile` back end, or a callable that takes a
                `torch.fx.GraphModule` and example inputs, run after Lampwork's capture
     disable    return `function` as it is
+    regions    settings by submodule: {"layers.*": {"mode": "max-autotune"}, "head": "eager"}. A pattern (of `fnmatch`)
+               names submodules as `named_modules` does, the first that matches counts. A graph ends at each of them
 
     Nothing is compiled before the first call. Raises `OptionError` for an invalid argument, TypeError for something
     that cannot be called.
     """
-    settings = make_settings(fullgraph, dynamic, mode, options)
+    settings = make_settings(fullgraph, dynamic, mode, options, regions)
     if not isinstance(disable, bool):
         raise OptionError(f"disable must be True or False, not {disable!r}")
     if not (isinstance(backend, str) or callable(backend)):
@@ -159,6 +165,11 @@ def _compile(function: Callable[..., Any], *, settings: Settings, backend: Backe
         compiled: CompiledFunction = AutoFunction(function, settings, make_entry)
     else:
         compiled = CompiledFunction(function, settings, make_entry)
+    if settings.regions:
+        from lampwork.regions import join
+
+        join(compiled, function, settings, lambda own: functools.partial(
+            _compile, settings=own, backend=backend, disable=False))  # fmt: skip
     if isinstance(function, torch.nn.Module):
         return compile_module(function, compiled, again)
     return wrap(compiled)

@@ -218,12 +218,16 @@ class Options:
 
 @record
 class Settings:
-    """The settings of one `lampwork.compile` call; part of every cache key."""
+    """The settings of one `lampwork.compile` call; part of every cache key.
+
+    `regions`: those of submodules whose names match a pattern, None for eager; the first pattern counts (`regions.py`).
+    """
 
     fullgraph: bool = False
     dynamic: bool | None = None
     mode: str = "default"
     options: Options = Options()
+    regions: tuple[tuple[str, Settings | None], ...] = ()
 
 
 def make_settings(
@@ -231,6 +235,7 @@ def make_settings(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
+    regions: Mapping[str, object] | None = None,
 ) -> Settings:
     """Checked settings. Raises `OptionError` naming the valid choices for an unknown mode, option or a wrong type."""
     if not isinstance(fullgraph, bool):
@@ -260,7 +265,27 @@ def make_settings(
     if not 0 <= values.get("memory_budget", 1.0) <= 1:
         raise OptionError(f"option 'memory_budget' must be from 0 to 1, not {values['memory_budget']!r}")
     _check_numerics(values.get("numerics", "default"), values.get("freeze", False))
-    return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values))
+    parts = _regions(regions) if regions is not None else ()
+    if parts and fullgraph:
+        raise OptionError("fullgraph asks for one graph, and regions=... divides it: leave one of the two out")
+    if parts and mode == "auto":
+        raise OptionError("mode 'auto' chooses settings by itself: leave it or regions=... out")
+    return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values), parts)
+
+
+def _regions(regions: object) -> tuple[tuple[str, Settings | None], ...]:
+    if not isinstance(regions, Mapping) or not all(isinstance(pattern, str) for pattern in regions):
+        raise OptionError(f"regions must be a dict such as {{'layers.*': {{'mode': ...}}}}, not {regions!r}")
+    return tuple((pattern, _region(pattern, value)) for pattern, value in regions.items())
+
+
+def _region(pattern: str, value: object) -> Settings | None:
+    if value == "eager":
+        return None
+    known = ("fullgraph", "dynamic", "mode", "options")
+    if not isinstance(value, Mapping) or not set(value) <= set(known):
+        raise OptionError(f"region {pattern!r} must be 'eager' or a dict of {', '.join(known)}, not {value!r}")
+    return make_settings(**value)
 
 
 def _passes(value: object) -> Passes:

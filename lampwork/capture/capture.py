@@ -56,6 +56,7 @@ from lampwork.ir.template import (
     SetState,
     SourceValue,
 )
+from lampwork.regions import keys
 
 #: Process state that every region depends on, whatever it reads: it decides what operators torch records.
 _ALWAYS_GUARDED = (
@@ -96,10 +97,12 @@ def capture(
     reason: Diagnostic | None = None
     natively: dict[str, str] = {}
     with collector.paused():
+        regions = keys(function.root if isinstance(function, SuspendedFrames) else function, settings)
         for _ in range(_ATTEMPTS):
             attempt = _Attempt(
                 function, args, dict(kwargs), policy, split, step, reason, natively, settings.options.exact
             )
+            attempt.world.regions = regions
             if states is not None:
                 attempt.world.initial_states = states
             try:

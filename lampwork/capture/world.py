@@ -15,12 +15,14 @@ The world holds its parts, and they ask each other through it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 import torch
 
+from lampwork import regions
 from lampwork.capture.autograd.histories import Histories
 from lampwork.capture.leave.output import Output
 from lampwork.capture.machine import Frame, World
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
     from lampwork._torch import InitialStates
     from lampwork.capture.record.recorder import Recorder
 
-_TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
+#: Files whose lines are nobody's to look at: those of PyTorch, and what calls a submodule with its settings.
+_NOT_THE_USERS = (torch.__file__.rpartition("/")[0] + "/", regions.__file__)
 
 
 class TorchWorld(Dispatcher):
@@ -98,6 +101,8 @@ class TorchWorld(Dispatcher):
         self.natively: dict[str, str] = {}
         #: States of optimizers made for this call; None: none are made.
         self.initial_states: InitialStates | None = None
+        #: What names the settings of each submodule that has some of its own, by id, see `lampwork/regions.py`.
+        self.regions: Mapping[int, str] = {}
         #: What suspended frames held when this region began.
         self.resumed_with: tuple = ()
 
@@ -167,7 +172,7 @@ class TorchWorld(Dispatcher):
             code = frame.code
             if code.hidden:
                 continue
-            if chosen is None and not code.raw.co_filename.startswith(_TORCH_DIRECTORY):
+            if chosen is None and not code.raw.co_filename.startswith(_NOT_THE_USERS):
                 chosen = frame
             if not module and frame.locals and isinstance(frame.locals[0], torch.nn.Module):
                 module = self.families.module.path(frame.locals[0])

@@ -252,6 +252,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "The state of the random generator is set to something that is not a number or a state of the CPU.",
         "Seed with a 64-bit number.",
     ),
+    "region": Meaning(
+        "break",
+        "A submodule is called that has settings of its own (`lampwork.compile(model, regions=...)`).",
+        "Nothing: what stands around it is compiled, and so is the submodule, unless its region is 'eager'.",
+    ),
     "result": Meaning(
         "break",
         "The program returns, or leaves behind, an object that cannot be made again from a description.",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, regions
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives import perform
@@ -86,7 +86,7 @@ class Rules:
 
     def breaks_always(self, function: Any) -> bool:
         """Whether a call is a break whatever the arguments, which need not be looked at then."""
-        if type(function) is FunctionType and self.of(function) in (_DISABLED, _LAUNCH, _SCHEDULING):
+        if type(function) is FunctionType and self.of(function) in (_DISABLED, _LAUNCH, _REGION, _SCHEDULING):
             return True
         return perform.is_hashable(function) and function in REFUSED
 
@@ -208,6 +208,7 @@ _LAUNCH = _refusing(
     "a kernel of Triton is launched, and what it writes is not known",
     "Make it an operator: torch.library.triton_op, or torch.library.custom_op with register_fake.",
 )
+_REGION = _refusing("region", "a submodule is called that has settings of its own")
 _SCHEDULING = _refusing("native-call", "{} is called: other code runs meanwhile", _OUTSIDE)
 FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: function is _torch.generation_tag(), lambda world, function, args, kwargs: None),
@@ -223,6 +224,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     ),
     (_schedules, _SCHEDULING),
     (_torch.launches_triton, _LAUNCH),
+    (lambda function: function is regions.apart, _REGION),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),
     (_torch.calls_peer, _refusing("native-call", "{} is called", _OUTSIDE)),
@@ -240,6 +242,9 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
 
 
 def _call_module(world: TorchWorld, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    key = world.regions.get(id(module))
+    if key is not None:
+        return world.call(regions.call, (key, module, *args), kwargs)
     answer = world.families.module.called(module, args, kwargs)
     return HANDS_ON if answer is UNBOUND else answer
 
