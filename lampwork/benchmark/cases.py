@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
-
-from lampwork.ir.record import record
+from dataclasses import dataclass, replace
 
 GPU_SIZES = ("batch", "single", "train-gpu")
 
 
-@record
+@dataclass(frozen=True)
 class Case:
     """A model of the zoo, or a factory, at one of its sizes; `name` stands for it in tables and records."""
 

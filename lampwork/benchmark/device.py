@@ -12,17 +12,17 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
 from lampwork.benchmark.measure import Timing, rounds, summarise, without_collections
 from lampwork.benchmark.record import Found
-from lampwork.ir.record import record
 
 SAMPLE_MS = 20.0
 
 
-@record
+@dataclass(frozen=True)
 class DeviceTiming:
     """One candidate's calls: by the wall clock, and by CUDA events (None on a CPU). `calls` calls make a sample."""
 

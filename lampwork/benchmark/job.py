@@ -11,11 +11,9 @@ import importlib
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
-
-from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.benchmark.plan import Settings
@@ -28,7 +26,7 @@ COMPILERS = ("torch._dynamo", "torch._inductor", "sympy", "triton", "llvmlite", 
 Chosen = TypeVar("Chosen", bound="Settings")
 
 
-@record
+@dataclass(frozen=True)
 class Job(Generic[Chosen]):
     """What one process does: `kind` of the `JOBS` in `settings.jobs`, with these columns of a model."""
 

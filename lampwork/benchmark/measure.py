@@ -12,14 +12,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lampwork.benchmark.record import Found
-from lampwork.ir.record import record
 
 
-@record
+@dataclass(frozen=True)
 class Timing:
     """The calls of one candidate: median and quartiles in milliseconds over `rounds` samples."""
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
 from lampwork.benchmark.record import Found
 from lampwork.ir.program import Extern
-from lampwork.ir.record import record
 
 PRODUCTS = frozenset(
     "mm bmm addmm baddbmm addbmm addmv addr mv dot vdot matmul linear einsum _addmm_activation mkldnn_linear "
@@ -62,7 +61,7 @@ BOOKKEEPING = frozenset(
 )
 
 
-@record
+@dataclass(frozen=True)
 class OperatorTimes:
     """Self CPU time of each ATen operator of one call, in microseconds, by base name (`layer_norm`, `add`).
 

@@ -12,13 +12,13 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from lampwork.benchmark import zoo
 from lampwork.benchmark.record import Found
-from lampwork.ir.record import record
 from lampwork.verdict import verify
 
 BATCHES = 4  # that the steps take in turns
@@ -32,7 +32,7 @@ NEARBY = 3  # runs of eager from parameters a last bit away, where one run of ea
 LABELS = {"bert": "tokens", "gpt2": "tokens", "llama": "tokens", "vit": "classes", "resnet": "classes"}
 
 
-@record
+@dataclass(frozen=True)
 class Batch:
     """The arguments of one call, and what the loss compares its output with (None: the output has a loss)."""
 
@@ -41,7 +41,7 @@ class Batch:
     target: Any = None
 
 
-@record
+@dataclass(frozen=True)
 class Workload:
     """A model in training mode with its batches; `loss(output, target)` is a scalar."""
 
@@ -207,7 +207,7 @@ def make_step(
     return step
 
 
-@record(frozen=False)
+@dataclass
 class Outcome:
     """What some steps of a trainer left: losses, gradients after the first step and after the last, parameters,
     buffers. Tensors are on the CPU, whatever they were computed on."""

@@ -15,19 +15,18 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from lampwork.benchmark.cases import GPU_SIZES, why_unknown
 from lampwork.benchmark.unet import UNet
-from lampwork.ir.record import record
 
 SEED = 1009
 
 
-@record
+@dataclass(frozen=True)
 class Workload:
     """One call that is measured: `function(*args, **kwargs)`."""
 
@@ -43,7 +42,7 @@ class Workload:
         return self.function if isinstance(self.function, torch.nn.Module) else None
 
 
-@record
+@dataclass(frozen=True)
 class ZooEntry:
     """How to build one model of the zoo; `factory(size)` gives the module and the arguments, in float32 on the CPU."""
 
