@@ -71,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="threads of torch and of lampwork (torch's own choice)")
     parser.add_argument("--timeout", type=float, help="seconds before a cell is given up (1200; on a GPU 150)")
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--html", metavar="FILE", help="write a page that needs nothing beside it (CPU, one mode)")
     parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
     freeze = parser.add_mutually_exclusive_group()
     freeze.add_argument("--freeze", action="store_true", help="measure options={'freeze': True} too (the default)")
@@ -111,11 +112,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json and not Path(arguments.json).resolve().parent.is_dir():
         print(f"lampwork bench: {arguments.json}: its folder does not exist; create it first", file=sys.stderr)
         return 2
+    if arguments.html and not Path(arguments.html).resolve().parent.is_dir():
+        print(f"lampwork bench: {arguments.html}: its folder does not exist; create it first", file=sys.stderr)
+        return 2
     for mode in (*(arguments.mode or ()), *(arguments.peer_mode or ())):
         if mode not in MODES:
             print(f"lampwork bench: unknown mode {mode!r}; choose among {', '.join(MODES)}", file=sys.stderr)
             return 2
     several = arguments.device == "cuda" or len(arguments.mode or ()) > 1
+    if arguments.html and (several or arguments.task == "train"):
+        print("lampwork bench: --html is for inference on a CPU in one mode; --json takes all", file=sys.stderr)
+        return 2
     for name in arguments.models:
         unknown = why_unknown(name, with_cases=several or arguments.task == "train")
         if unknown:
@@ -158,6 +165,10 @@ def run(arguments: argparse.Namespace) -> int:
         results = measure_all(settings, progress.update, progress.finished)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=1))
+    if arguments.html:
+        from lampwork.benchmark.page import page
+
+        Path(arguments.html).write_text(page(results), encoding="utf-8")
     report.print_tables(results)
     return 0 if accepted(results) else 1
 

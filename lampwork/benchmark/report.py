@@ -59,7 +59,7 @@ def print_tables(results: Found, console: Console | None = None) -> None:
     if console.width < 100:
         console = Console(width=150)
     columns = results["settings"]["columns"]
-    console.print(_heading(results))
+    console.print(heading(results))
     if results.get("load_before", 0.0) > 0.5 * (results.get("cpus") or 1):
         busy = f"load {results['load_before']:.1f} on {results['cpus']} CPUs at the start"
         console.print(f"[yellow]Other programs were running ({busy}): times are too high, ratios uncertain.[/]")
@@ -76,7 +76,7 @@ def print_tables(results: Found, console: Console | None = None) -> None:
         console.print(f"[red]{line}[/red]", highlight=False, markup=True)
 
 
-def _heading(results: Found) -> str:
+def heading(results: Found) -> str:
     settings, machine = results["settings"], results.get("environment") or {}
     return (
         f"\n[bold]lampwork bench[/bold] {settings['task']}, {settings['device']} {settings['dtype']}, "

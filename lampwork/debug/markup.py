@@ -30,8 +30,8 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 summary { cursor: pointer; padding: .2rem 0; } .bar { background: var(--accent); height: .6rem; border-radius: .2rem; }
 .key { margin-right: 1.2rem; white-space: nowrap; }
 .key i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; background: var(--accent); }
-figure { margin: 1rem 0; } figcaption { opacity: .8; margin-top: .3rem; }
-svg { width: 100%; height: auto; display: block; font: 12px system-ui, sans-serif; }
+figure { margin: 1rem 0; overflow-x: auto; } figcaption { opacity: .8; margin-top: .3rem; }
+svg { width: 100%; min-width: 34rem; height: auto; display: block; font: 12px system-ui, sans-serif; }
 svg text { fill: currentColor; } svg .axis, svg .grid { stroke: var(--line); fill: none; }
 svg .eager { stroke: var(--other); fill: var(--other); } svg .ours { stroke: var(--accent); fill: var(--accent); }
 svg .curve { fill: none; stroke-width: 2.2; } svg .band { stroke: none; opacity: .22; }

@@ -8,6 +8,7 @@ import pytest
 
 from lampwork import cli
 from lampwork.benchmark import bench, report
+from lampwork.benchmark.page import page as bench_page
 
 STAND_INS = """
 import os
@@ -130,3 +131,19 @@ def test_entries_that_do_not_serve_are_no_graphs_of_a_call():
     table = report.verdict_table(models, ["lampwork"])
     cells = {column.header: list(column.cells) for column in table.columns}
     assert cells["graphs"] == ["1"]
+
+
+def test_a_page(stand_ins, capsys):
+    arguments = ["bench", "stand_ins:model", "--size", "tiny", "--seconds", "0.1", "--min-rounds", "2", "--no-peer"]
+    arguments += ["--no-freeze", "--html", "page.html"]
+    assert cli.main(arguments) == 0
+    page = (stand_ins / "page.html").read_text()
+    assert page.startswith("<!doctype html>") and "All numbers are accepted." in page
+    assert page.index("times as fast as eager") < page.index("<svg") < page.index("<table>")
+    assert page.count("<svg") == 3 and "[green]" not in page and "nan" not in page
+
+
+def test_a_page_of_what_went_wrong(stand_ins):
+    page = bench_page(measure("wrong"))
+    assert "Not accepted: stand_ins:model (lampwork)." in page and "off by 1" in page
+    assert "Nothing was measured" in bench_page(measure("raising"))
