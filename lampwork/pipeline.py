@@ -31,10 +31,11 @@ from lampwork.fakes.kernels import is_refusal
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import Halves, UserPasses, prepare, prepare_halves, prepare_relaid
 from lampwork.graph.relaid import Laid
-from lampwork.ir.artifact import Artifact
+from lampwork.ir.artifact import Artifact, CompiledBody
+from lampwork.ir.body import Body, bodies_in
 from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
-from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.program import Extern, NativeCode, Program
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
 from lampwork.ir.replay import EagerBackward, Replay
 from lampwork.ir.size import Size
@@ -235,6 +236,7 @@ def compile_region(
         locks=region.locks,
         host_calls=region.host_calls,
         operators=_operators(region, functional, halves),
+        bodies=_bodies(program, settings, observe, seconds, prove),
     )
 
 
@@ -270,8 +272,46 @@ def _backward(
     made = Artifact(
         f"backward of {region.name}", (), tuple(map(Argument, range(len(program.inputs)))), (), (),
         Return(ConstantValue(None)), program, native, source, versions=versions(),
+        bodies=_bodies(program, settings, observe, seconds, prove),
     )  # fmt: skip
     return replace(halves.link, artifact=made)
+
+
+def _bodies(
+    program: Program, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool
+) -> dict[str, CompiledBody]:
+    """The graphs that operators of the program run, compiled, by digest."""
+    made: dict[str, CompiledBody] = {}
+    for step in program.steps:
+        for body in bodies_in(step.args) if isinstance(step, Extern) else ():
+            if str(body) not in made:
+                made[str(body)] = _compiled_body(body, settings, observe, seconds, prove)
+    return made
+
+
+def _compiled_body(
+    body: Body, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool
+) -> CompiledBody:
+    """Every stage after capture, for a graph that is recorded like a region."""
+    settings = replace(settings, options=replace(settings.options, freeze=False, passes=type(settings.options.passes)()))
+    spent: dict[str, float] = {}
+    inputs = tuple(map(Argument, range(len(body.parameters))))
+    region = Region(f"body {body[:8]}", body.graph, inputs, (), (), (), Return(ConstantValue(None)))
+
+    def observed(stage: str, value: Any) -> None:
+        observe(f"{stage} of {region.name}", value)
+
+    with _stage("prepare", spent):
+        functional = prepare(region, settings)
+    observed("prepare", functional)
+    program, native, source = _generate(functional, settings, observed, spent, frozenset(), prove=prove)
+    for stage, each in spent.items():
+        seconds[f"{stage} of bodies"] = seconds.get(f"{stage} of bodies", 0.0) + each
+    artifact = Artifact(
+        region.name, (), inputs, (), (), Return(ConstantValue(None)), program, native, source,
+        derived=functional.derived, versions=versions(), bodies=_bodies(program, settings, observe, seconds, prove),
+    )  # fmt: skip
+    return CompiledBody(artifact, tuple(tuple(each.stride()) for each in body.parameters))
 
 
 def gradient_layouts(
@@ -308,6 +348,7 @@ def relaid_backward(
     return Artifact(
         "backward", (), tuple(map(Argument, range(len(program.inputs)))), (), (), Return(ConstantValue(None)),
         program, native, source, versions=versions(), compile_seconds=seconds,
+        bodies=_bodies(program, settings, lambda stage, value: None, seconds, False),
     )  # fmt: skip
 
 

@@ -340,8 +340,9 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         of(program.NativeCode), STR, many(row(STR, INTS, many(DATA))), table(STR, STR), table(STR, STR),
         table(STR, of(float)), of(differentiation.Backward) | NONE, many(of(Diagnostic)),
         many(row(SOURCE, STR, INT), frozenset), BOOL, many(INT, frozenset), many(of(artifact.InitialState)), SOURCES,
-        many(of(templates.HostCall)), table(STR, STR), table(STR, STR),
+        many(of(templates.HostCall)), table(STR, STR), table(STR, of(artifact.CompiledBody)), table(STR, STR),
     ),
+    artifact.CompiledBody: (ARTIFACT, many(INTS)),
 }  # fmt: skip
 
 #: Classes of modules that few entries need, and that take milliseconds to import: by module, then by name.

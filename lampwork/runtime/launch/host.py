@@ -19,7 +19,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import Program
 from lampwork.ir.source import is_lasting
 from lampwork.ir.text import verify_text
-from lampwork.runtime.launch import recurrent, strided
+from lampwork.runtime.launch import control_flow, recurrent, strided
 from lampwork.runtime.launch.memory import Lease, ResultMemory, arena, planned
 from lampwork.runtime.launch.out_arguments import ResultMoved, checked
 from lampwork.runtime.launch.prepacked import DerivedInputs
@@ -57,6 +57,8 @@ class Host:
         self.results = ResultMemory()
         self._constants: dict[str, torch.Tensor] = {}
         self._native = _load_native(artifact)
+        self.bodies = {name: control_flow.runner(Host(each.artifact), each, Rerun)
+                       for name, each in artifact.bodies.items()}  # fmt: skip
         workspace_bytes = artifact.program.workspace_bytes
         self.pool: Any = self._launching.leases(self._lease, workspace_bytes, self.device)
         namespace = self._names()
@@ -127,7 +129,7 @@ class Host:
             "checked": checked,
             "ResultMoved": ResultMoved,
             "scrap": lambda: torch.empty(0, device=self.device),
-            "operator": lambda name: _OPERATORS.get(name) or _torch.direct_call(name),
+            "operator": lambda name: self._bound(name) or _OPERATORS.get(name) or _torch.direct_call(name),
             "below_autograd": _torch.below_autograd,
             "generator_states": lambda: generator_states(self.device),
             "restore_generators": lambda states: restore_generators(states, self.device),
@@ -149,6 +151,12 @@ class Host:
             names.update(NAMES, empty=poisoned(names["empty"]), large=poisoned(names["large"]))
         return names
 
+    def _bound(self, name: str) -> Callable[..., Any] | None:
+        """An operator that runs graphs, bound to those of this program."""
+        if not self.bodies or not control_flow.runs_bodies(name):
+            return None
+        return control_flow.bound(name, self.bodies)
+
     def _lease(self, workspace: torch.Tensor) -> Lease:
         tables = self._tables
         lease = Lease(len(self.artifact.native.buffer_order), len(tables["SIZES"]), workspace)
@@ -167,6 +175,8 @@ class Host:
         """Give back the memory that is idle."""
         self.pool.release()
         self.results.release()
+        for each in self.bodies.values():
+            each.release()
 
 
 def _load_native(artifact: Artifact) -> Any:

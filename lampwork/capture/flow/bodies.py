@@ -1,0 +1,255 @@
+"""Parts of a recording that become graphs of their own: branches, and what a loop does once.
+
+    %s = sin(%x)              <- recorded while the branch is interpreted          Body:  %a, %b = placeholders
+    %m = mm(%s, %w)                                                                       %s = sin(%a)
+                              -> cut out: what it reads is an input                       %m = mm(%s, %b)
+    %c = cond(%p, [%x, %w], Body, ..)                                                     return (%m,)
+
+What a branch reads needs no list: the nodes outside that its nodes name are its inputs, tensors from closures among
+them. What a graph cannot hold for a part that may run never, or many times, is refused: writes to tensors outside of
+it, random numbers, sizes that contents decide, checks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.record.fake import Fake
+from lampwork.fakes.operators import CONTROL_FLOW, operator
+from lampwork.fakes.views import has_symbols
+from lampwork.ir.body import Body
+
+aten = torch.ops.aten
+
+
+class Refused(Break):
+    """What the part does is no graph of its own."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("control-flow", reason)
+
+
+class Part:
+    """The nodes that were recorded for one body, which are still in the recording's graph.
+
+    `parameters`: nodes among them that stand for what is given anew each time; `results`: nodes."""
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        self.nodes: list[Node] = []
+        self.parameters: list[Node] = []
+        self.results: list[Node] = []
+
+    def parameter(self, like: Any) -> Fake:
+        """A tensor with this metadata that is given anew each time the body runs."""
+        options = {"dtype": like.dtype, "device": like.device}
+        layout = (list(like.size()), list(like.stride()))
+        with torch.no_grad():
+            made: Fake = self.recorder.call(aten.empty_strided.default, layout, options)
+        self.parameters.append(self.recorder.node_of(made))
+        return made
+
+    def take(self, last: Node) -> None:
+        """Its nodes are what was recorded after `last`."""
+        self.nodes = _since(last)
+
+    def returns(self, results: Sequence[Any]) -> None:
+        self.results = [self.recorder.node_of(each) for each in results]
+
+    def outside(self) -> list[Node]:
+        """What the nodes read that is not theirs."""
+        own = set(self.nodes)
+        found = (each for node in self.nodes for each in node.all_input_nodes)
+        return list(dict.fromkeys(each for each in (*found, *self.results) if each not in own))
+
+    def body(self, inputs: Sequence[Node]) -> Body:
+        """The nodes as a graph of the parameters and then of these `inputs`. Raises `Refused`."""
+        graph = torch.fx.Graph()
+        made: dict[Node, Node] = {}
+        for index, node in enumerate((*self.parameters, *inputs)):
+            made[node] = _torch.append_placeholder(graph, f"input_{index + 1}")
+            made[node].meta = {"val": node.meta["val"], "location": node.meta["location"], "grad_enabled": True}
+        for node in self.nodes:
+            if node not in made:
+                base = operator(node.target).base if _torch.is_operator(node.target) else node.target.__name__
+                kwargs = {key: _mapped(each, made) for key, each in node.kwargs.items()}
+                args = tuple(_mapped(each, made) for each in node.args)
+                made[node] = _torch.append_node(graph, base, node.target, args, kwargs)
+                made[node].meta = {name: each for name, each in node.meta.items() if name in _KEPT}
+        graph.output(tuple(made[node] for node in self.results))
+        return Body(_digest(graph), graph)
+
+    def discard(self) -> None:
+        """Takes the nodes out of the recording."""
+        self.recorder.taken_out += self.nodes
+        for node in reversed(self.nodes):
+            self.recorder.graph.erase_node(node)
+
+
+_KEPT = frozenset({"val", "location", "grad_enabled", "replayed"})
+
+
+@contextmanager
+def recorded(recorder: Any) -> Iterator[Part]:
+    """A part whose nodes are what is recorded inside; checked at the end. Raises `Refused`; whatever is raised, the
+    nodes are taken out again."""
+    part = Part(recorder)
+    contents = recorder.contents
+    kept = contents.allowed, dict(contents._places), dict(contents._numbers), dict(contents.batches)
+    contents.allowed = False
+    last = recorder.graph._root._prev
+    written = {key: len(each) for key, each in recorder.writes_to.items()}
+    try:
+        try:
+            yield part
+        finally:
+            contents.allowed, contents._places, contents._numbers, contents.batches = kept
+            part.take(last)
+        _check(part, {key for key, each in recorder.writes_to.items() if len(each) > written.get(key, 0)})
+    except BaseException:
+        part.discard()
+        raise
+
+
+def _since(last: Node) -> list[Node]:
+    """The operators after `last`, but for parts of its result, which are told apart when they are first asked for."""
+    found: list[Node] = []
+    own: set[Node] = set()
+    node = last._next
+    while node.op != "root":
+        if node.op == "call_function" and (node.target is not _torch.getitem or node.args[0] in own):
+            found.append(node)
+            own.add(node)
+        node = node._next
+    return found
+
+
+def _check(part: Part, written: set[int]) -> None:
+    own = set(part.nodes)
+    for node in part.nodes:
+        if not _torch.is_operator(node.target):
+            continue
+        op = operator(node.target)
+        name = node.target.name()
+        if op.is_random:
+            raise Refused(f"{node.target} draws random numbers")
+        if name.startswith("aten::_assert"):
+            raise Refused("something is assumed of the contents of tensors")
+        if op.kind in ("data-dependent", "metadata", "storage") or op.has_effect:
+            raise Refused(f"{node.target} is called")
+        if op.base in _BY_PLACE:
+            raise Refused(f"{node.target} reads wherever it is told to")
+        if not _is_plain((node.args, tuple(node.kwargs.values()))) or has_symbols(_values(node)):
+            raise Refused("a size varies")
+    outside = {each for node in part.nodes for each in node.all_input_nodes if each not in own}
+    for node in (*outside, *part.results):
+        if not isinstance(node.meta.get("val"), Fake):
+            raise Refused("a number of another kind than tensors is read")
+        if has_symbols(_values(node)):
+            raise Refused("a size varies")
+    if written & {_torch.storage_key(node.meta["val"]) for node in (*outside, *part.parameters)}:
+        raise Refused("it writes to a tensor from outside of it")
+    memory = [_torch.storage_key(node.meta["val"]) for node in (*outside, *part.parameters)]
+    for node in part.results:
+        key = _torch.storage_key(node.meta["val"])
+        if node not in own or key in memory:
+            raise Refused("a result shares memory with something else")
+        memory.append(key)
+
+
+#: Operators that count from the beginning of a storage.
+_BY_PLACE = frozenset({"as_strided", "as_strided_scatter", "as_strided_copy"})
+_PLAIN = (
+    Node, type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout,
+    torch.memory_format,
+)  # fmt: skip
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN)
+
+
+def _values(node: Node) -> tuple:
+    value = node.meta.get("val")
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _mapped(value: Any, made: dict[Node, Node]) -> Any:
+    if isinstance(value, Node):
+        return made[value]
+    if isinstance(value, (tuple, list)):
+        return type(value)(_mapped(each, made) for each in value)
+    return value
+
+
+def _digest(graph: torch.fx.Graph) -> str:
+    """Equal for graphs that compute the same of the same."""
+    numbers: dict[Node, int] = {}
+    lines: list[Any] = []
+
+    def told(value: Any) -> Any:
+        if isinstance(value, Node):
+            return f"%{numbers[value]}"
+        if isinstance(value, (tuple, list)):
+            return [told(each) for each in value]
+        if isinstance(value, bytes):
+            return hashlib.sha256(value).hexdigest()
+        return value.hex() if isinstance(value, float) else repr(value)
+
+    for node in graph.nodes:
+        layouts = [(tuple(each.size()), tuple(each.stride()), str(each.dtype), str(each.device))
+                   for each in _values(node) if isinstance(each, torch.Tensor)]  # fmt: skip
+        kwargs = {key: told(each) for key, each in node.kwargs.items()}
+        grad = node.meta.get("grad_enabled")
+        lines.append((node.op, str(node.target) if node.op == "call_function" else "", told(node.args), kwargs))
+        lines.append((layouts, grad))
+        numbers[node] = len(numbers)
+    return hashlib.sha256(repr(lines).encode()).hexdigest()[:32]
+
+
+# Running a body in the recording -----------------------------------------------------------------------------------
+
+
+def replayed(recorder: Any, body: Body, inputs: Sequence[Any], run: Callable[..., Any]) -> list[Any]:
+    """The results of a body of these inputs, its operators recorded where they are called. They are differentiated as
+    the program's are. `run(operator name, args)`: what an operator gives that runs graphs itself."""
+    values: dict[Node, Any] = {}
+    given = iter(inputs)
+    enabled = torch.is_grad_enabled()
+
+    def value(argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return values[argument]
+        if isinstance(argument, (tuple, list)):
+            return [value(each) for each in argument]
+        return argument
+
+    with _torch.without_autocast():
+        for node in body.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "output":
+                return [values[each] for each in node.args[0]]
+            elif node.target is _torch.getitem:
+                values[node] = values[node.args[0]][node.args[1]]
+            elif node.target is _torch.tensor_constant:
+                values[node] = recorder.constant(_torch.tensor_constant(*node.args))
+            else:
+                args = [value(each) for each in node.args]
+                kwargs = {key: value(each) for key, each in node.kwargs.items()}
+                with torch.set_grad_enabled(enabled and node.meta["grad_enabled"]):
+                    name = node.target.name()
+                    is_flow = name.partition(".")[0] in CONTROL_FLOW
+                    values[node] = run(name, args) if is_flow else node.target(*args, **kwargs)
+    raise AssertionError("a body has an output")
