@@ -194,7 +194,10 @@ def _known_turns(recorder: Any, carried: tuple, inputs: list, asked: Body, turn:
 def _known(recorder: Any, truth: Any) -> bool | None:
     """What a tensor of one bool holds, if that depends on constants alone."""
     found = recorder.constants.exact_value(recorder.node_of(truth))
-    return None if found is None else bool(found.item())
+    if found is None:
+        return None
+    with recorder._paused():
+        return bool(found.item())
 
 
 def _interpreted(world: Any, test: Any, body: Any, carried: tuple, inputs: tuple) -> Any:
