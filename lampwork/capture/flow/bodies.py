@@ -244,7 +244,9 @@ def replayed(recorder: Any, body: Body, inputs: Sequence[Any], run: Callable[...
             elif node.target is _torch.getitem:
                 values[node] = values[node.args[0]][node.args[1]]
             elif node.target is _torch.tensor_constant:
-                values[node] = recorder.constant(_torch.tensor_constant(*node.args))
+                with recorder._paused():
+                    literal = _torch.tensor_constant(*node.args)
+                values[node] = recorder.constant(literal)
             else:
                 args = [value(each) for each in node.args]
                 kwargs = {key: value(each) for key, each in node.kwargs.items()}
