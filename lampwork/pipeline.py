@@ -302,7 +302,10 @@ def _compiled_body(
         observe(f"{stage} of {region.name}", value)
 
     with _stage("prepare", spent):
-        functional = prepare(region, settings)
+        try:
+            functional = prepare(region, settings)
+        except GraphBreak as stop:  # tensors on several GPUs
+            raise CompileError("prepare", stop.diagnostic.reason) from stop
     observed("prepare", functional)
     program, native, source = _generate(functional, settings, observed, spent, frozenset(), prove=prove)
     for stage, each in spent.items():

@@ -41,13 +41,15 @@ class Refused(Break):
 class Part:
     """The nodes that were recorded for one body, which are still in the recording's graph.
 
-    `parameters`: nodes among them that stand for what is given anew each time; `results`: nodes."""
+    `parameters`: nodes among them that stand for what is given anew each time; `results`: nodes. `differentiates`: it
+    is what autograd does, which detaches what it saves: those are the same tensors to second derivatives."""
 
     def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
         self.nodes: list[Node] = []
         self.parameters: list[Node] = []
         self.results: list[Node] = []
+        self.differentiates = False
 
     def parameter(self, like: Any) -> Fake:
         """A tensor with this metadata that is given anew each time the body runs."""
@@ -79,6 +81,8 @@ class Part:
             made[node] = _torch.append_placeholder(graph, f"input_{index + 1}")
             made[node].meta = {"val": node.meta["val"], "location": node.meta["location"], "grad_enabled": True}
         for node in self.nodes:
+            if node.target is aten.detach.default and _OWN not in node.meta and self.differentiates:
+                made[node] = made[node.args[0]]
             if node not in made:
                 base = operator(node.target).base if _torch.is_operator(node.target) else node.target.__name__
                 kwargs = {key: _mapped(each, made) for key, each in node.kwargs.items()}
@@ -95,7 +99,9 @@ class Part:
             self.recorder.graph.erase_node(node)
 
 
-_KEPT = frozenset({"val", "location", "grad_enabled", "replayed"})
+#: In the `meta` of a node that detaches because the program does.
+_OWN = "own detach"
+_KEPT = frozenset({"val", "location", "grad_enabled", "replayed", _OWN})
 
 
 @contextmanager
@@ -254,4 +260,6 @@ def replayed(recorder: Any, body: Body, inputs: Sequence[Any], run: Callable[...
                     name = node.target.name()
                     is_flow = name.partition(".")[0] in CONTROL_FLOW
                     values[node] = run(name, args) if is_flow else node.target(*args, **kwargs)
+                if node.target is aten.detach.default:
+                    recorder.node_of(values[node]).meta[_OWN] = True
     raise AssertionError("a body has an output")

@@ -81,7 +81,10 @@ class State:
                 return [overlay.value] if overlay.loaded else []
             return [value.cell_contents] if _has_contents(value) else []
         if isinstance(value, types.FunctionType):
-            return [*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+            cells = value.__closure__ or ()
+            if loader.origin(value) is not None:  # what is not loaded from there nobody has changed
+                return [cell for cell in cells if id(cell) in loader.cells]
+            return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         if isinstance(value, types.MethodType):
             return [value.__self__, value.__func__]
         if isinstance(value, functools.partial):

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
+from lampwork.fakes.fake import fake_like_view
 from lampwork.ir.body import Body
 
 aten = torch.ops.aten
@@ -48,11 +49,10 @@ class Derivative:
 
     def __init__(self, recorder: Any, body: Body, inputs: Sequence[Any], wanted: Sequence[bool]) -> None:
         self.recorder, self.wanted = recorder, wanted
+        #: Whether the gradients are differentiated again.
+        self.again = torch.is_grad_enabled()
+        self.leaves = [_leaf(recorder, each, is_wanted) for each, is_wanted in zip(inputs, wanted, strict=True)]
         with torch.enable_grad():
-            self.leaves = [each.detach() for each in inputs]
-            with recorder._paused():
-                for leaf, is_wanted in zip(self.leaves, wanted, strict=True):
-                    leaf.requires_grad_(is_wanted)
             self.results = replayed(recorder, body, self.leaves, lambda name, args: run(recorder, name, args))
 
     def gradients(self, tangents: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
@@ -64,9 +64,9 @@ class Derivative:
         found: Sequence[Any] = [None] * len(asked)
         if pairs and asked:
             results, given = zip(*pairs)
-            found = torch.autograd.grad(results, asked, given, allow_unused=True)
+            found = torch.autograd.grad(results, asked, given, allow_unused=True, create_graph=self.again)
         added = [each for each, is_wanted in zip(sums, self.wanted) if is_wanted]
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.again):
             return [self._sum(leaf, each, before) for leaf, each, before in zip(asked, found, added, strict=True)]
 
     def _sum(self, leaf: Any, gradient: Any, before: Any) -> Any:
@@ -79,6 +79,15 @@ class Derivative:
             return gradient.clone()
         made = torch.empty_like(leaf)
         return made.copy_(gradient)
+
+
+def _leaf(recorder: Any, tensor: Any, requires_grad: bool) -> Any:
+    """The same tensor without a history. That is no operator: it would cut off second derivatives."""
+    with recorder._paused():
+        leaf = fake_like_view(tensor.detach())
+        leaf.requires_grad_(requires_grad)
+    leaf.node = recorder.node_of(tensor)
+    return leaf
 
 
 def _is_dense(tensor: Any) -> bool:
@@ -111,6 +120,7 @@ class _Cond(torch.autograd.Function):
         parts = []
         for body in ctx.bodies:
             with recorded(recorder) as part:
+                part.differentiates = True
                 found = Derivative(recorder, body, inputs, wanted).gradients(tangents, [None] * len(inputs))
                 part.returns(found)
             parts.append(part)
@@ -146,13 +156,16 @@ class _Scan(torch.autograd.Function):
         with torch.set_grad_enabled(grad):
             made = _call(recorder, "scan", carried, rows, inputs, _with_carried(recorder, body, len(carried)))
         results, before = made[: len(body.results)], made[len(body.results) :]
-        ctx.save_for_backward(*before, *rows, *inputs)
+        ctx.save_for_backward(*before, *carried, *rows, *inputs)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         recorder, body = ctx.recorder, ctx.body
-        before, rows, inputs = _apart(ctx.saved_tensors, ctx.counts)
+        before, carried, rows, inputs = _apart(ctx.saved_tensors, (ctx.counts[0], *ctx.counts))
+        if torch.is_grad_enabled():  # what was carried has a history then
+            turn = _with_carried(recorder, body, len(carried))
+            before = scan(recorder, carried, rows, inputs, turn)[len(body.results) :]
         wants = list(ctx.needs_input_grad[4:])
         wants_carried, wants_rows, wants_inputs = _apart(wants, ctx.counts)
         count = len(before)
@@ -165,6 +178,7 @@ class _Scan(torch.autograd.Function):
         starts += [torch.zeros_like(each) for each, is_wanted in zip(inputs, wants_inputs) if is_wanted]
         starts = [each if _is_dense(each) else each.contiguous() for each in starts]
         with recorded(recorder) as part:
+            part.differentiates = True
             carried = [part.parameter(each) for each in starts]
             row = [part.parameter(row_of(each)) for each in turned]
             behind = iter(carried)
@@ -199,10 +213,13 @@ def _has_gradient(fake: Any) -> bool:
     return bool(fake.dtype.is_floating_point or fake.dtype.is_complex)
 
 
-def _apart(values: Sequence[Any], counts: tuple[int, int]) -> tuple[list[Any], list[Any], list[Any]]:
-    """What is carried, the rows, what all turns read."""
-    first, second = counts[0], sum(counts)
-    return list(values[:first]), list(values[first:second]), list(values[second:])
+def _apart(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """So many values each, and the rest: what is carried, the rows, what all turns read."""
+    rest, found = list(values), []
+    for count in counts:
+        found.append(rest[:count])
+        del rest[:count]
+    return [*found, rest]
 
 
 def row_of(rows: Any) -> Layout:
@@ -225,7 +242,7 @@ class Layout:
 
 def _with_carried(recorder: Any, body: Body, count: int) -> Body:
     """The body, with what was carried into it as further results."""
-    with torch.no_grad(), recorded(recorder) as part:
+    with torch.enable_grad(), recorded(recorder) as part:
         given = [part.parameter(each) for each in body.parameters]
         results = replayed(recorder, body, given, lambda name, args: run(recorder, name, args))
         part.returns([*results, *(each.clone() for each in given[:count])])

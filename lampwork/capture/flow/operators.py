@@ -25,6 +25,7 @@ from lampwork.capture.flow.nodes import cond, cut, row_of, run, same_layout, sca
 from lampwork.capture.outside.overlay import Break, LeftToEager
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.family import HANDS_ON
+from lampwork.config import environment
 from lampwork.errors import GraphBreak
 from lampwork.ir.body import Body
 
@@ -61,7 +62,9 @@ def call(world: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     except (Break, GraphBreak) as stop:
         told = stop.diagnostic if isinstance(stop, GraphBreak) else stop
         raise LeftToEager(kind, f"{told.reason}", "control-flow") from stop  # type: ignore[union-attr]
-    except Exception as error:  # of the program's, or of an operator that is given wrong arguments
+    except Exception as error:
+        if environment.strict:
+            raise
         raise LeftToEager(kind, f"{type(error).__name__}: {error}", "control-flow") from error
 
 
@@ -71,18 +74,28 @@ def _kind(world: Any) -> str:
     return f"{ALL} at {where.file}:{where.line}"
 
 
+def _interpreted(world: Any, function: Any, args: Sequence[Any]) -> Any:
+    """What a function of the program's returns. Raises `Refused` where it raises something."""
+    try:
+        return world.machine.call(function, tuple(args))
+    except Exception as error:
+        if isinstance(error, (Break, GraphBreak)):
+            raise
+        raise Refused(f"it raises {type(error).__name__}: {error}") from error
+
+
 # Branches -----------------------------------------------------------------------------------------------------------
 
 
 def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
     if isinstance(pred, (bool, int, float)):
-        return world.machine.call(yes if pred else no, tuple(operands))
+        return world.call(yes if pred else no, tuple(operands), {})
     if type(pred) is not Fake or pred.numel() != 1:
         raise Refused("its predicate is no tensor of one element")
     parts, trees = [], []
     for branch in (yes, no):
         with _part(world, (branch, *operands)) as part:
-            leaves, tree = _tensors_in(world.machine.call(branch, tuple(operands)))
+            leaves, tree = _tensors_in(_interpreted(world, branch, operands))
             part.returns(leaves)
         parts.append(part)
         trees.append(tree)
@@ -103,7 +116,7 @@ def _scan(world: Any, combine: Any, init: Any, xs: Any, additional_inputs: Any =
     _require_tensors((*carried, *rows, *inputs))
     with _part(world, (combine, *inputs)) as part:
         given = [*map(part.parameter, carried), *(part.parameter(row_of(each)) for each in rows)]
-        made = world.machine.call(combine, (*given, *inputs))
+        made = _interpreted(world, combine, (*given, *inputs))
         if type(made) not in (tuple, list) or len(made) != 2:
             raise Refused("its function does not return what is carried on and what is stacked")
         (state, nested), (others, tree) = map(_tensors_in, made)
@@ -122,7 +135,7 @@ def _map(world: Any, f: Any, xs: Any, pos_args: Any = ()) -> Any:
     _require_tensors(rows)
     with _part(world, (f, *args)) as part:
         given = [part.parameter(row_of(each)) for each in rows]
-        leaves, tree = _tensors_in(world.machine.call(f, (*given, *args)))
+        leaves, tree = _tensors_in(_interpreted(world, f, (*given, *args)))
         part.returns(leaves)
     values, (body,) = _cut([part])
     return tree_unflatten(_turns(world, [], rows, values, body), tree)
@@ -153,11 +166,11 @@ def _while_loop(world: Any, test: Any, body: Any, carried: Any, inputs: Any = ()
     if options:
         raise Refused("it is told what it writes")
     if not all(type(each) is Fake for each in (*carried, *inputs)):
-        return _interpreted(world, test, body, carried, inputs)
+        return _with_integers(world, test, body, carried, inputs)
     parts, tree = [], None
     for function in (test, body):
         with _part(world, (function, *inputs)) as part:
-            made = world.machine.call(function, (*map(part.parameter, carried), *inputs))
+            made = _interpreted(world, function, (*map(part.parameter, carried), *inputs))
             leaves, tree = _tensors_in(made)
             part.returns(leaves)
         parts.append(part)
@@ -200,19 +213,19 @@ def _known(recorder: Any, truth: Any) -> bool | None:
         return bool(found.item())
 
 
-def _interpreted(world: Any, test: Any, body: Any, carried: tuple, inputs: tuple) -> Any:
+def _with_integers(world: Any, test: Any, body: Any, carried: tuple, inputs: tuple) -> Any:
     """A loop that carries integers, which decide how often it runs."""
     values: Sequence[Any] = carried
     state, tree = State(world, (test, body, *inputs)), None
     for _ in range(_MOST_TURNS):
-        truth = world.machine.call(test, (*values, *inputs))
+        truth = _interpreted(world, test, (*values, *inputs))
         if type(truth) is Fake:
             truth = _known(world.recorder, truth)
         if type(truth) is not bool:
             raise Refused("it carries integers, and contents of tensors decide how often it runs")
         if not truth:
             break
-        made, tree = tree_flatten(world.machine.call(body, (*values, *inputs)))
+        made, tree = tree_flatten(_interpreted(world, body, (*values, *inputs)))
         if len(made) != len(carried) or not all(map(_same_kind, carried, made)):
             raise Refused("what is carried changes its shape, strides or type from turn to turn")
         values = made
@@ -240,6 +253,8 @@ def _part(world: Any, roots: Sequence[Any]) -> Iterator[Part]:
     with recorded(world.recorder) as part:
         yield part
     state.require_same()
+    if any("gradient" in node.meta and node.meta["grad_enabled"] for node in part.nodes):
+        raise Refused("it takes gradients that are differentiated again")
 
 
 def _cut(parts: Sequence[Part]) -> tuple[list[Any], list[Body]]:
