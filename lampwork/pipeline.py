@@ -293,7 +293,9 @@ def _compiled_body(
     body: Body, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool
 ) -> CompiledBody:
     """Every stage after capture, for a graph that is recorded like a region."""
-    settings = replace(settings, options=replace(settings.options, freeze=False, passes=type(settings.options.passes)()))
+    settings = replace(
+        settings, options=replace(settings.options, freeze=False, passes=type(settings.options.passes)())
+    )
     spent: dict[str, float] = {}
     inputs = tuple(map(Argument, range(len(body.parameters))))
     region = Region(f"body {body[:8]}", body.graph, inputs, (), (), (), Return(ConstantValue(None)))

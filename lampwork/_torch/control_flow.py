@@ -62,7 +62,11 @@ def run_scan(run: Run, carried: list[Any], rows: list[Any], inputs: list[Any], b
 
 
 #: How each operator runs, by name.
-RUN_CONTROL_FLOW: dict[str, Callable[..., Sequence[Any]]] = {"cond": run_cond, "while_loop": run_while_loop, "scan": run_scan}
+RUN_CONTROL_FLOW: dict[str, Callable[..., Sequence[Any]]] = {
+    "cond": run_cond,
+    "while_loop": run_while_loop,
+    "scan": run_scan,
+}
 
 
 def run_graph(digest: str, inputs: Sequence[Any]) -> list[Any]:
@@ -89,7 +93,9 @@ def run_graph(digest: str, inputs: Sequence[Any]) -> list[Any]:
         elif node.target is tensor_constant:
             values[node] = tensor_constant(*node.args)
         else:
-            values[node] = node.target(*map(value, node.args), **{key: value(each) for key, each in node.kwargs.items()})
+            values[node] = node.target(
+                *map(value, node.args), **{key: value(each) for key, each in node.kwargs.items()}
+            )
     raise AssertionError("a body has an output")
 
 

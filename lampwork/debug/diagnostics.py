@@ -120,8 +120,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "control-flow": Meaning(
         "break",
-        "A function given to `torch.cond`, `while_loop`, `scan` or `map` is no graph of its own: it draws random numbers, "
-        "finds sizes in contents, changes something, or returns what it was given.",
+        "A function given to `torch.cond`, `while_loop`, `scan` or `map` is no graph of its own: it draws random "
+        "numbers, finds sizes in contents, changes something, or returns what it was given.",
         "Let such functions compute new tensors from those that they are given, and nothing else; draw random numbers "
         "before.",
     ),

@@ -29,7 +29,9 @@ def _row(tree, index, dim=0):
 
 def _stacked(rows, dim=0):
     flat = [tree_flatten(each) for each in rows]
-    return tree_unflatten([torch.stack(each).movedim(0, dim) for each in zip(*[leaves for leaves, _ in flat])], flat[0][1])
+    return tree_unflatten(
+        [torch.stack(each).movedim(0, dim) for each in zip(*[leaves for leaves, _ in flat])], flat[0][1]
+    )
 
 
 def _scan(combine, init, xs, *, dim=0, reverse=False):
@@ -51,9 +53,7 @@ MEANT = SimpleNamespace(
     cond=lambda pred, yes, no, operands=(): yes(*operands) if pred else no(*operands),
     while_loop=_while_loop,
     scan=_scan,
-    map=lambda f, xs, *args: _stacked(
-        [f(_row(xs, index), *args) for index in range(tree_flatten(xs)[0][0].size(0))]
-    ),
+    map=lambda f, xs, *args: _stacked([f(_row(xs, index), *args) for index in range(tree_flatten(xs)[0][0].size(0))]),
 )
 TORCH = SimpleNamespace(cond=torch.cond, while_loop=while_loop, scan=scan, map=map_rows)
 
@@ -325,9 +325,9 @@ def test_eager_refuses(program):
     """The errors are eager's, and nothing is changed."""
     x = inputs()[0]
     compiled = lampwork.compile(program, options={"cache": False})
-    with pytest.raises(Exception) as expected:  # noqa: PT011  whatever it is
+    with pytest.raises(Exception) as expected:
         program(x)
-    with pytest.raises(Exception) as found:  # noqa: PT011
+    with pytest.raises(Exception) as found:
         compiled(x)
     assert found.type is expected.type
     torch.testing.assert_close(x, inputs()[0], rtol=0, atol=0)

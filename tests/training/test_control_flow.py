@@ -120,7 +120,9 @@ def test_gradients(program):
 
 def test_results_require_grad_whichever_branch_is_taken():
     """As in eager, where the operator has one history."""
-    program = lambda x: torch.cond(x.sum() > 0, lambda x: (torch.ones(3), x.argmax()), lambda x: (x[0] * 1, x.argmin()), (x,))
+    program = lambda x: torch.cond(
+        x.sum() > 0, lambda x: (torch.ones(3), x.argmax()), lambda x: (x[0] * 1, x.argmin()), (x,)
+    )
     compiled = lampwork.compile(program, options={"cache": False})
     for x in programs.inputs():
         found, index = compiled(x.clone().requires_grad_())

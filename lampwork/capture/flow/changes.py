@@ -19,8 +19,8 @@ from lampwork.capture.flow.bodies import Refused
 from lampwork.capture.record.fake import Fake
 
 _PLAIN = (
-    type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType,
-    torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, range, slice,
+    type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.CodeType,
+    types.BuiltinFunctionType, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, range, slice,
 )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """Functions that `torch.compile` made, and operators that take functions, in a program that is captured.
 
 What `torch.compile` was applied to is interpreted like any other function of the program: how it would have been
-compiled changes no result. An operator that takes functions is a node with graphs for them (`torch.cond` and loops: `flow/operators.py`), or has an
-implementation in Python that eager runs, which is interpreted, too (attention with a `score_mod`). Inside of what `torch.compile` made it is not:
-there the other compiler may have a kernel for it which needs less memory than the implementation, so the function is
-called as the program calls it, between two regions.
+compiled changes no result. An operator that takes functions is a node with graphs for them (`torch.cond` and loops:
+`flow/operators.py`), or has an implementation in Python that eager runs, which is interpreted, too (attention with a
+`score_mod`). Inside of what `torch.compile` made that is not: there the other compiler may have a kernel for it which
+needs less memory than the implementation, so the function is called as the program calls it, between two regions.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def call_made_by_peer(world: Any, function: FunctionType, args: tuple, kwargs: d
 def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of an operator that takes functions: what eager runs for it, where nothing else is called around that."""
     name = operator.name()
+    if name in OPERATORS:
+        return call_control_flow(world, name, args, kwargs)
     if world.may_divide:
         for frame in reversed(world.machine.frames):
             peer = world.peers.get(frame.code.raw)
             if peer is not None:
                 raise LeftToEager(_kind(peer), f"{name} takes functions", "native-call")
-    if name in OPERATORS:
-        return call_control_flow(world, name, args, kwargs)
     implementation = _torch.plain_implementation(operator)
     # Its gradients are another operator's, or eager refuses them.
     differentiated = torch.is_grad_enabled() and any(
