@@ -18,6 +18,7 @@ from lampwork.ir.body import body_named
 
 COND = "cond(Tensor pred, Tensor[] inputs, str yes, str no) -> Tensor[]"
 WHILE = "while_loop(Tensor[] carried, Tensor[] inputs, str test, str body) -> Tensor[]"
+WHILE_ROWS = WHILE.replace("while_loop", "while_rows")
 SCAN = "scan(Tensor[] carried, Tensor[] rows, Tensor[] inputs, str body) -> Tensor[]"
 
 #: What runs a body: its results, of its inputs.
@@ -49,9 +50,25 @@ def run_while_loop(run: Run, carried: list[Any], inputs: list[Any], test: str, b
     return [each.clone() for each in carried] if found is None else found
 
 
+def run_while_rows(run: Run, carried: list[Any], inputs: list[Any], test: str, body: str) -> Sequence[Any]:
+    """The same, and what was carried into each turn, as rows."""
+    found: Sequence[Any] = carried
+    before = []
+    while run(test, [*found, *inputs])[0].item():
+        before.append(found)
+        found = run(body, [*found, *inputs])
+    if not before:
+        return [*(each.clone() for each in carried), *(each.new_empty((0, *each.shape)) for each in carried)]
+    return [*found, *(torch.stack(each) for each in zip(*before, strict=True))]
+
+
 def run_scan(run: Run, carried: list[Any], rows: list[Any], inputs: list[Any], body: str) -> Sequence[Any]:
     """What `carried` becomes over the rows of tensors, one of each tensor at a time; then what else the body returned
     each time, as rows of tensors."""
+    if not len(rows[0]):
+        made = run(body, [*carried, *(each.new_zeros(each.shape[1:]) for each in rows), *inputs])
+        nothing = [each.new_empty((0, *each.shape)) for each in made[len(carried) :]]
+        return [*(each.clone() for each in carried), *nothing]
     found: Sequence[Any] = carried
     others: list[Sequence[Any]] = []
     for row in zip(*[each.unbind(0) for each in rows], strict=True):
@@ -65,6 +82,7 @@ def run_scan(run: Run, carried: list[Any], rows: list[Any], inputs: list[Any], b
 RUN_CONTROL_FLOW: dict[str, Callable[..., Sequence[Any]]] = {
     "cond": run_cond,
     "while_loop": run_while_loop,
+    "while_rows": run_while_rows,
     "scan": run_scan,
 }
 

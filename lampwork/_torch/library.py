@@ -240,8 +240,11 @@ def _define_operators() -> Any:
     library.impl("recurrent_layer", recurrent.recurrent_layer, "CompositeImplicitAutograd")
     library.define(recurrent.BACKWARD)
     library.impl("recurrent_layer_backward", recurrent.recurrent_layer_backward, "CompositeImplicitAutograd")
-    for name, schema in (("cond", control_flow.COND), ("while_loop", control_flow.WHILE), ("scan", control_flow.SCAN)):
-        library.define(schema)
+    library.define(control_flow.COND)
+    library.define(control_flow.WHILE)
+    library.define(control_flow.WHILE_ROWS, tags=(torch.Tag.dynamic_output_shape,))
+    library.define(control_flow.SCAN)
+    for name in control_flow.RUN_CONTROL_FLOW:
         run = functools.partial(control_flow.RUN_CONTROL_FLOW[name], control_flow.run_graph)
         library.impl(name, run, "CompositeImplicitAutograd")
     return library  # which lives as long as what it registers

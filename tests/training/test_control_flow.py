@@ -89,10 +89,27 @@ def few_turns(flow, x, w, b):
     return flow.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, torch.tanh(x @ w) + b), (torch.tensor(0), x))[1]
 
 
+def many_turns(flow, x, w, b):
+    turn = lambda i, x: (i + 1, torch.tanh(x @ w) + b)
+    return flow.while_loop(lambda i, x: i < 50, turn, (torch.tensor(0), x))[1]
+
+
+def as_often_as_contents_say(flow, x, w, b):
+    """Not once where the sum is positive."""
+    turn = lambda x, y: (x.abs() * 1.2 + 0.1, torch.tanh(y @ w + x))
+    return flow.while_loop(lambda x, y: x.sum() < 0.5, turn, (x * b.sum(), x * 1))
+
+
+def loop_after_loop(flow, x, w, b):
+    (x,) = flow.while_loop(lambda x: x.norm() < 9, lambda x: (x * 1.3,), (x,))
+    return flow.while_loop(lambda y: y.norm() > 1, lambda y: (torch.tanh(y @ w * 0.5) + b * 0.1,), (x,))
+
+
 ALL = [
     branches, unused_in_one_branch, one_that_is_constant, an_index_in_a_branch, gradients_off_in_a_branch,
     branches_in_branches, rows_few, rows_many, rows_in_reverse, only_the_rows, only_what_all_turns_read, counts_beside,
-    branch_in_a_loop, maps_few, maps_many, few_turns,
+    branch_in_a_loop, maps_few, maps_many, few_turns, many_turns,
+    as_often_as_contents_say, loop_after_loop,
 ]  # fmt: skip
 
 
@@ -216,8 +233,6 @@ def test_gradients_taken_in_a_loop():
 
     x = programs.inputs()[0]
     compiled = lampwork.compile(lambda x: program(TORCH, False, x), options={"cache": False})
-    with torch.no_grad():
-        pass
     leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
     compiled(leaf).sum().backward()
     program(MEANT, False, other).sum().backward()

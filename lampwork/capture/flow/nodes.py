@@ -19,6 +19,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
 from lampwork.fakes.fake import fake_like_view
+from lampwork.fakes.shapes import Spec, contiguous
 from lampwork.ir.body import Body
 
 aten = torch.ops.aten
@@ -167,46 +168,51 @@ class _Scan(torch.autograd.Function):
             turn = _with_carried(recorder, body, len(carried))
             before = scan(recorder, carried, rows, inputs, turn)[len(body.results) :]
         wants = list(ctx.needs_input_grad[4:])
-        wants_carried, wants_rows, wants_inputs = _apart(wants, ctx.counts)
-        count = len(before)
-        flows = [each.dtype.is_floating_point or each.dtype.is_complex for each in before]
-        given = [each if is_float else None for each, is_float in zip(tangents, flows)]
-        stacked = list(tangents[count:])
-        told = [index for index, each in enumerate(body.results[count:]) if _has_gradient(each)]
-        turned = [each.flip(0) for each in (*before, *rows, *(stacked[index] for index in told))]
-        starts = [each for each in given if each is not None]
-        starts += [torch.zeros_like(each) for each, is_wanted in zip(inputs, wants_inputs) if is_wanted]
-        starts = [each if _is_dense(each) else each.contiguous() for each in starts]
-        with recorded(recorder) as part:
-            part.differentiates = True
-            carried = [part.parameter(each) for each in starts]
-            row = [part.parameter(row_of(each)) for each in turned]
-            behind = iter(carried)
-            flowing = [next(behind) if is_float else None for is_float in flows]
-            sums = [next(behind) if is_wanted else None for is_wanted in wants_inputs]
-            others: list[Any] = [None] * len(stacked)
-            for place, index in enumerate(told):
-                others[index] = row[count + len(rows) + place]
-            state = [*row[:count], *row[count : count + len(rows)], *inputs]
-            wanted = [*flows, *wants_rows, *wants_inputs]
-            derivative = Derivative(recorder, body, state, wanted)
-            found = derivative.gradients([*flowing, *others], [*[None] * (count + len(rows)), *sums])
-            first = sum(flows)
-            of_rows = found[first : first + sum(wants_rows)]
-            part.returns([*found[:first], *found[first + len(of_rows) :], *of_rows])
-        outside, (turn,) = cut([part])
-        _require_same_layouts(turn, len(starts))
-        made = scan(recorder, starts, turned, _values_of(outside), turn)
-        of_carried = iter(made[:first])
-        of_inputs = iter(made[first : len(starts)])
-        turned_back = iter([each.flip(0) for each in made[len(starts) :]])
-        carried_gradients = [next(of_carried) if is_float else None for is_float in flows]
-        return (
-            *(None,) * 4,
-            *[each if is_wanted else None for each, is_wanted in zip(carried_gradients, wants_carried)],
-            *[next(turned_back) if is_wanted else None for is_wanted in wants_rows],
-            *[next(of_inputs) if is_wanted else None for is_wanted in wants_inputs],
-        )
+        return (None,) * 4 + in_reverse(recorder, body, before, rows, inputs, tangents, wants)
+
+
+def in_reverse(
+    recorder: Any, body: Body, before: Sequence[Any], rows: Sequence[Any], inputs: Sequence[Any],
+    tangents: Sequence[Any], wants: Sequence[bool],
+) -> tuple:  # fmt: skip
+    """The gradients of what a loop carries at first, of its rows and of what all turns read, None for those that are
+    not wanted. `before`: what was carried into each turn, as rows."""
+    count = len(before)
+    wants_carried, wants_rows, wants_inputs = _apart(wants, (count, len(rows)))
+    flows = [_has_gradient(each) for each in before]
+    given = [each for each, is_float in zip(tangents, flows) if is_float]
+    stacked = list(tangents[count:])
+    told = [index for index, each in enumerate(body.results[count:]) if _has_gradient(each)]
+    turned = [each.flip(0) for each in (*before, *rows, *(stacked[index] for index in told))]
+    starts = [*given, *(torch.zeros_like(each) for each, is_wanted in zip(inputs, wants_inputs) if is_wanted)]
+    starts = [each if _is_dense(each) else each.contiguous() for each in starts]
+    with recorded(recorder) as part:
+        part.differentiates = True
+        carried = [part.parameter(each) for each in starts]
+        row = [part.parameter(row_of(each)) for each in turned]
+        behind = iter(carried)
+        flowing = [next(behind) if is_float else None for is_float in flows]
+        sums = [next(behind) if is_wanted else None for is_wanted in wants_inputs]
+        others: list[Any] = [None] * len(stacked)
+        for place, index in enumerate(told):
+            others[index] = row[count + len(rows) + place]
+        state = [*row[: count + len(rows)], *inputs]
+        derivative = Derivative(recorder, body, state, [*flows, *wants_rows, *wants_inputs])
+        found = derivative.gradients([*flowing, *others], [*[None] * (count + len(rows)), *sums])
+        first = sum(flows)
+        of_rows = found[first : first + sum(wants_rows)]
+        part.returns([*found[:first], *found[first + len(of_rows) :], *of_rows])
+    outside, (turn,) = cut([part])
+    _require_same_layouts(turn, len(starts))
+    made = scan(recorder, starts, turned, _values_of(outside), turn)
+    of_carried, of_inputs = iter(made[:first]), iter(made[first : len(starts)])
+    turned_back = iter([each.flip(0) for each in made[len(starts) :]])
+    carried_gradients = [next(of_carried) if is_float else None for is_float in flows]
+    return (
+        *[each if is_wanted else None for each, is_wanted in zip(carried_gradients, wants_carried)],
+        *[next(turned_back) if is_wanted else None for is_wanted in wants_rows],
+        *[next(of_inputs) if is_wanted else None for is_wanted in wants_inputs],
+    )
 
 
 def _has_gradient(fake: Any) -> bool:
@@ -268,9 +274,35 @@ def same_layout(left: Any, right: Any) -> bool:
 
 
 def while_loop(recorder: Any, carried: Sequence[Any], inputs: Sequence[Any], test: Body, body: Body) -> list[Any]:
-    if _is_differentiated((*carried, *inputs)):
-        raise Refused("a loop of as many turns as contents decide is differentiated")
-    return _call(recorder, "while_loop", list(carried), list(inputs), test, body)
+    if not _is_differentiated((*carried, *inputs)):
+        return _call(recorder, "while_loop", list(carried), list(inputs), test, body)
+    if not recorder.contents.allowed:
+        raise Refused("a loop of as many turns as contents decide is differentiated inside of another")
+    return list(_While.apply(recorder, torch.is_grad_enabled(), len(carried), test, body, *carried, *inputs))
+
+
+class _While(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, recorder: Any, grad: bool, count: int, test: Body, body: Body, *tensors: Any) -> Any:
+        carried, inputs = _apart(tensors, (count,))
+        ctx.recorder, ctx.count, ctx.body = recorder, count, body
+        turns = recorder.contents.size()
+        specs = [Spec(tuple(each.size()), tuple(each.stride()), each.dtype, each.device) for each in body.results]
+        shapes = [(turns, *each.size()) for each in body.results]
+        rows = [Spec(shape, contiguous(shape), each.dtype, each.device) for shape, each in zip(shapes, body.results)]
+        operator = _torch.control_flow_operators()["while_rows"]
+        with torch.set_grad_enabled(grad):
+            made = recorder.contents.record(operator, (carried, inputs, test, body), {}, [*specs, *rows])
+        ctx.save_for_backward(*made[count:], *inputs)
+        return tuple(made[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise Refused("a loop of as many turns as contents decide is differentiated twice")
+        before, inputs = _apart(ctx.saved_tensors, (ctx.count,))
+        wants = list(ctx.needs_input_grad[5:])
+        return (None,) * 5 + in_reverse(ctx.recorder, ctx.body, before, [], inputs, tangents, wants)
 
 
 _KINDS: dict[str, Callable[..., list[Any]]] = {"cond": cond, "scan": scan, "while_loop": while_loop}

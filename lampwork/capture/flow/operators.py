@@ -22,6 +22,7 @@ from lampwork import _torch
 from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
 from lampwork.capture.flow.changes import State
 from lampwork.capture.flow.nodes import cond, cut, row_of, run, same_layout, scan, while_loop
+from lampwork.capture.machine import World
 from lampwork.capture.outside.overlay import Break, LeftToEager
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.family import HANDS_ON
@@ -42,12 +43,16 @@ _REMEDY = "Let the functions compute new tensors from those that they are given,
 
 
 def call_public(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A call of `torch.cond` or a relative: interpreted, unless it was left to eager."""
+    """A call of `torch.cond` or a relative: interpreted, unless it was left to eager. The graph breaks at it, never inside:
+    the operators that such functions call differentiate nothing that their functions read from closures."""
     for kind in (_kind(world), ALL):
         if kind in world.natively:
             name = function.__qualname__
             raise Break("control-flow", f"{name} is called, and is left to eager: {world.natively[kind]}", _REMEDY)
-    return HANDS_ON
+    pred = args[0] if args else kwargs.get("pred")
+    if function.__qualname__ == "cond" and isinstance(pred, (bool, int, float)):
+        return HANDS_ON  # the call of a branch, in which the graph may break like elsewhere
+    return world.machine.complete(World.call(world, function, args, kwargs))
 
 
 def call(world: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -64,7 +69,7 @@ def call(world: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         raise LeftToEager(kind, f"{told.reason}", "control-flow") from stop  # type: ignore[union-attr]
     except Exception as error:
         if environment.strict:
-            raise
+            raise Break("capture-failed", f"{type(error).__name__}: {error}") from error
         raise LeftToEager(kind, f"{type(error).__name__}: {error}", "control-flow") from error
 
 
