@@ -28,6 +28,7 @@ from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.config import environment
 from lampwork.errors import GraphBreak
+from lampwork.fakes.shapes import surely_same
 from lampwork.ir.body import Body
 
 #: A loop of known length that is no more operators than this is recorded turn by turn; longer ones are a node.
@@ -148,12 +149,12 @@ def _map(world: Any, f: Any, xs: Any, pos_args: Any = ()) -> Any:
 
 def _turns(world: Any, carried: list, rows: list, inputs: list, body: Body) -> list[Any]:
     """What is carried in the end, and what else each turn returns as rows."""
-    lengths = {each.size(0) for each in rows}
-    if len(lengths) != 1 or 0 in lengths:
+    length = rows[0].size(0) if rows else 0
+    if not length or not all(surely_same(each.size()[:1], (length,)) for each in rows):
         raise Refused("its tensors have several lengths, or none")
     recorder = world.recorder
     world.flows += 1
-    if lengths.pop() * body.count > UNROLLED_OPERATORS:
+    if type(length) is torch.SymInt or length * body.count > UNROLLED_OPERATORS:
         return scan(recorder, carried, rows, inputs, body)
     others: list[Sequence[Any]] = []
     for row in zip(*[each.unbind(0) for each in rows], strict=True):
