@@ -215,6 +215,9 @@ def compile_region(
     program, native, source = _generate(
         functional, settings, observe, seconds, weights, region.sizes, prove=prove, region=region
     )
+    facts = region.sizes.facts() if region.sizes is not None else ()
+    bodies = _bodies(program, settings, observe, seconds, prove, facts)
+    backward = _backward(region, halves, settings, observe, seconds, prove) if halves is not None else None
     with _stage("guards", seconds):
         guards = _guards(region)
     return Artifact(
@@ -231,12 +234,12 @@ def compile_region(
         code_digests=dict(region.code_digests),
         versions=versions(),
         compile_seconds=seconds,
-        backward=_backward(region, halves, settings, observe, seconds, prove) if halves is not None else None,
+        backward=backward,
         unaccessed=frozenset(range(len(region.inputs))) - accessed_inputs(program),
         locks=region.locks,
         host_calls=region.host_calls,
         operators=_operators(region, functional, halves),
-        bodies=_bodies(program, settings, observe, seconds, prove),
+        bodies=bodies,
     )
 
 
@@ -272,25 +275,26 @@ def _backward(
     made = Artifact(
         f"backward of {region.name}", (), tuple(map(Argument, range(len(program.inputs)))), (), (),
         Return(ConstantValue(None)), program, native, source, versions=versions(),
-        bodies=_bodies(program, settings, observe, seconds, prove),
+        bodies=_bodies(program, settings, observe, seconds, prove, facts),
     )  # fmt: skip
     return replace(halves.link, artifact=made)
 
 
 def _bodies(
-    program: Program, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool
-) -> dict[str, CompiledBody]:
+    program: Program, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool = False,
+    facts: tuple[Size, ...] = (),
+) -> dict[str, CompiledBody]:  # fmt: skip
     """The graphs that operators of the program run, compiled, by digest."""
     made: dict[str, CompiledBody] = {}
     for step in program.steps:
         for body in bodies_in(step.args) if isinstance(step, Extern) else ():
             if str(body) not in made:
-                made[str(body)] = _compiled_body(body, settings, observe, seconds, prove)
+                made[str(body)] = _compiled_body(body, settings, observe, seconds, prove, facts)
     return made
 
 
 def _compiled_body(
-    body: Body, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool
+    body: Body, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool, facts: tuple[Size, ...]
 ) -> CompiledBody:
     """Every stage after capture, for a graph that is recorded like a region."""
     settings = replace(
@@ -309,14 +313,16 @@ def _compiled_body(
         except GraphBreak as stop:  # tensors on several GPUs
             raise CompileError("prepare", stop.diagnostic.reason) from stop
     observed("prepare", functional)
-    program, native, source = _generate(functional, settings, observed, spent, frozenset(), prove=prove)
+    program, native, source = _generate(functional, settings, observed, spent, frozenset(), facts=facts, prove=prove)
     for stage, each in spent.items():
         seconds[f"{stage} of bodies"] = seconds.get(f"{stage} of bodies", 0.0) + each
     artifact = Artifact(
         region.name, (), inputs, (), (), Return(ConstantValue(None)), program, native, source,
-        derived=functional.derived, versions=versions(), bodies=_bodies(program, settings, observe, seconds, prove),
+        derived=functional.derived, versions=versions(),
+        bodies=_bodies(program, settings, observe, seconds, prove, facts),
     )  # fmt: skip
-    return CompiledBody(artifact, tuple(tuple(each.stride()) for each in body.parameters))
+    strides = [tuple(each.stride()) for each in body.parameters]
+    return CompiledBody(artifact, tuple(each if all(type(step) is int for step in each) else None for each in strides))
 
 
 def gradient_layouts(
@@ -353,7 +359,7 @@ def relaid_backward(
     return Artifact(
         "backward", (), tuple(map(Argument, range(len(program.inputs)))), (), (), Return(ConstantValue(None)),
         program, native, source, versions=versions(), compile_seconds=seconds,
-        bodies=_bodies(program, settings, lambda stage, value: None, seconds, False),
+        bodies=_bodies(program, settings, lambda stage, value: None, seconds),
     )  # fmt: skip
 
 

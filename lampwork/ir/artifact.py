@@ -33,10 +33,10 @@ class InitialState:
 @record
 class CompiledBody:
     """A graph that an operator of the program's runs (`ir/body.py`): an artifact that has a program only. `strides`: of
-    what it takes."""
+    what it takes; None for row-major tensors whose sizes vary."""
 
     artifact: Artifact
-    strides: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...] | None, ...]
 
 
 @record

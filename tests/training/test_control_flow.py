@@ -122,8 +122,12 @@ def gradients(program, x):
                if each.dtype.is_floating_point)  # fmt: skip
     if loss.requires_grad:
         loss.backward()
-    return [each.detach() for each in results], [torch.zeros(each.shape) if each.grad is None else each.grad
-                                                 for each in leaves]  # fmt: skip
+    return [each.detach() for each in results], list(map(gradient_of, leaves))
+
+
+def gradient_of(leaf):
+    """Zeros where there is none: an operator that takes functions gives them for what one of these does not read."""
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
 
 @pytest.mark.parametrize("program", ALL, ids=lambda each: each.__name__)
@@ -213,6 +217,29 @@ def test_eagers_own_gradients():
             torch.testing.assert_close(gradients(compiled, x), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_branch_that_is_not_taken_adds_no_nan():
+    """Both are computed, and so are both derivatives."""
+
+    def program(x, w):
+        return torch.cond(x.sum() > 0, lambda x: x.sqrt() / w, lambda x: x * w, (x,)).sum()
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    x, w = torch.full((3,), -4.0, requires_grad=True), torch.zeros(3, requires_grad=True)
+    compiled(x, w).backward()
+    assert x.grad.tolist() == [0, 0, 0] and w.grad.tolist() == [-4, -4, -4]
+    entry = whole(compiled)
+    assert not entry.artifact.bodies and not entry.artifact.backward.artifact.bodies
+
+
+def test_what_costs_is_computed_in_one_branch_alone():
+    program = lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+    for count, bodies in ((100, 0), (1 << 20, 2)):
+        compiled = lampwork.compile(program, options={"cache": False})
+        x = torch.ones(count)
+        torch.testing.assert_close(compiled(x), x.sin())
+        assert len(whole(compiled).artifact.bodies) == bodies
+
+
 def test_results_are_as_without_gradients():
     compiled = lampwork.compile(lambda *each: rows_many(TORCH, *each), options={"cache": False})
     x = programs.inputs()[0]
@@ -237,3 +264,32 @@ def test_gradients_taken_in_a_loop():
     compiled(leaf).sum().backward()
     program(MEANT, False, other).sum().backward()
     torch.testing.assert_close(leaf.grad, other.grad)
+
+
+SIZED = {
+    "branches": lambda flow, x, w: flow.cond(x.sum() > 0, lambda x: (x @ w).sin(), lambda x: x.cos() @ w, (x,)),
+    "picked": lambda flow, x, w: flow.cond(x.sum() > 0, lambda x: x.sin() * w[0], lambda x: x.cos(), (x,)),
+    "a part": lambda flow, x, w: flow.cond(x.sum() > 0, lambda x: x[1:] @ w, lambda x: x[:-1] * 2, (x,)),
+    "rows": lambda flow, x, w: flow.scan(lambda c, y: (torch.tanh(c @ w + y), c * y), w[0], x)[1],
+    "columns": lambda flow, x, w: flow.scan(lambda c, y: (torch.tanh(c + y), c * y), x[:, 0] * 1, x.t() * w[0, 0])[1],
+    "a map": lambda flow, x, w: flow.map(lambda y: y.sin() @ w, x),
+    "turns": lambda flow, x, w: flow.while_loop(lambda x: x.norm() < 9, lambda x: ((x @ w).abs() + x + 0.1,), (x,))[0],
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_sizes_that_vary(name):
+    """Two entries serve them all: that of the first call, and one for every size."""
+    program = SIZED[name]
+    compiled = lampwork.compile(lambda *each: program(TORCH, *each), options={"cache": False})
+    for count in (60, 61, 64, 70, 75):
+        x = torch.linspace(-0.8, 1, 3 * count).view(count, 3) * (-1) ** count
+        found = []
+        for run in (compiled, lambda *each: program(MEANT, *each)):
+            leaves = x.clone().requires_grad_(), W.clone().requires_grad_()
+            result = run(*leaves)
+            result.square().sum().backward()
+            found.append((result.detach(), *map(gradient_of, leaves)))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+    stats = lampwork.stats(compiled)
+    assert not stats["breaks"] and not stats["fallbacks"] and stats["entries"] == 2, stats

@@ -25,8 +25,10 @@ from lampwork import _torch
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.operators import CONTROL_FLOW, operator
-from lampwork.fakes.views import has_symbols
+from lampwork.fakes.shapes import contiguous
+from lampwork.fakes.symbolic import size_of, sizes_of
 from lampwork.ir.body import Body
+from lampwork.ir.size import Symbol, symbols
 
 aten = torch.ops.aten
 
@@ -75,9 +77,11 @@ class Part:
 
     def body(self, inputs: Sequence[Node]) -> Body:
         """The nodes as a graph of the parameters and then of these `inputs`. Raises `Refused`."""
+        given = [*self.parameters, *inputs]
+        _require_known_sizes(self.nodes, given)
         graph = torch.fx.Graph()
         made: dict[Node, Node] = {}
-        for index, node in enumerate((*self.parameters, *inputs)):
+        for index, node in enumerate(given):
             made[node] = _torch.append_placeholder(graph, f"input_{index + 1}")
             made[node].meta = {"val": node.meta["val"], "location": node.meta["location"], "grad_enabled": True}
         for node in self.nodes:
@@ -154,14 +158,12 @@ def _check(part: Part, written: set[int]) -> None:
             raise Refused(f"{node.target} is called")
         if op.base in _BY_PLACE:
             raise Refused(f"{node.target} reads wherever it is told to")
-        if not _is_plain((node.args, tuple(node.kwargs.values()))) or has_symbols(_values(node)):
-            raise Refused("a size varies")
+        if not _is_plain((node.args, tuple(node.kwargs.values()))):
+            raise Refused(f"{node.target} is given something else than tensors and plain data")
     outside = {each for node in part.nodes for each in node.all_input_nodes if each not in own}
     for node in (*outside, *part.results):
         if not isinstance(node.meta.get("val"), Fake):
             raise Refused("a number of another kind than tensors is read")
-        if has_symbols(_values(node)):
-            raise Refused("a size varies")
     if written & {_torch.storage_key(node.meta["val"]) for node in (*outside, *part.parameters)}:
         raise Refused("it writes to a tensor from outside of it")
     memory = [_torch.storage_key(node.meta["val"]) for node in (*outside, *part.parameters)]
@@ -176,7 +178,7 @@ def _check(part: Part, written: set[int]) -> None:
 _BY_PLACE = frozenset({"as_strided", "as_strided_scatter", "as_strided_copy"})
 _PLAIN = (
     Node, type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout,
-    torch.memory_format,
+    torch.memory_format, torch.SymInt,
 )  # fmt: skip
 
 
@@ -199,6 +201,41 @@ def _mapped(value: Any, made: dict[Node, Node]) -> Any:
     return value
 
 
+def layout_of(tensor: Any) -> tuple:
+    """Sizes, strides, type and device, equal where these are for all sizes that the program serves."""
+    return sizes_of(tensor.size()), sizes_of(tensor.stride()), tensor.dtype, tensor.device
+
+
+def _require_known_sizes(nodes: Sequence[Node], given: Sequence[Node]) -> None:
+    """Raises `Refused` for sizes that vary and that no tensor has which a body is given, and for such tensors that are
+    not row-major: what runs a body knows the rest of them."""
+    known: set[str] = set()
+    for node in given:
+        sizes, strides, *_ = layout_of(node.meta["val"])
+        known |= {each.name for each in sizes if isinstance(each, Symbol)}
+        if any(type(each) is not int for each in strides) and strides != sizes_of(contiguous(node.meta["val"].size())):
+            raise Refused("a tensor whose sizes vary is not row-major")
+    for node in (*nodes, *given):
+        for value in _values(node):
+            if isinstance(value, Fake):
+                sizes, strides, *_ = layout_of(value)
+                _require_known((*sizes, *strides), known)
+        _require_known(tuple(map(size_of, _sizes_in((node.args, tuple(node.kwargs.values()))))), known)
+
+
+def _require_known(sizes: Sequence[Any], known: set[str]) -> None:
+    if any(not symbols(each) <= known for each in sizes):
+        raise Refused("a size varies that no tensor has which it reads")
+
+
+def _sizes_in(value: object) -> Iterator[Any]:
+    if isinstance(value, torch.SymInt):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _sizes_in(each)
+
+
 def _digest(graph: torch.fx.Graph) -> str:
     """Equal for graphs that compute the same of the same."""
     numbers: dict[Node, int] = {}
@@ -211,11 +248,12 @@ def _digest(graph: torch.fx.Graph) -> str:
             return [told(each) for each in value]
         if isinstance(value, bytes):
             return hashlib.sha256(value).hexdigest()
+        if isinstance(value, torch.SymInt):
+            return str(size_of(value))
         return value.hex() if isinstance(value, float) else repr(value)
 
     for node in graph.nodes:
-        layouts = [(tuple(each.size()), tuple(each.stride()), str(each.dtype), str(each.device))
-                   for each in _values(node) if isinstance(each, torch.Tensor)]  # fmt: skip
+        layouts = [list(map(str, layout_of(each))) for each in _values(node) if isinstance(each, torch.Tensor)]
         kwargs = {key: told(each) for key, each in node.kwargs.items()}
         grad = node.meta.get("grad_enabled")
         lines.append((node.op, str(node.target) if node.op == "call_function" else "", told(node.args), kwargs))

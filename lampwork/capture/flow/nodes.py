@@ -17,9 +17,9 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
-from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
+from lampwork.capture.flow.bodies import Part, Refused, layout_of, recorded, replayed
 from lampwork.fakes.fake import fake_like_view
-from lampwork.fakes.shapes import Spec, contiguous
+from lampwork.fakes.shapes import Spec, contiguous, surely_same
 from lampwork.ir.body import Body
 
 aten = torch.ops.aten
@@ -75,8 +75,7 @@ class Derivative:
             return torch.zeros_like(leaf) if before is None else before.clone()
         if before is not None:
             gradient = before + gradient
-        wanted = tuple(leaf.stride()) if _is_dense(leaf) else None
-        if wanted is None or tuple(gradient.stride()) == wanted:
+        if not _is_dense(leaf) or surely_same(gradient.stride(), leaf.stride()):
             return gradient.clone()
         made = torch.empty_like(leaf)
         return made.copy_(gradient)
@@ -92,7 +91,7 @@ def _leaf(recorder: Any, tensor: Any, requires_grad: bool) -> Any:
 
 
 def _is_dense(tensor: Any) -> bool:
-    return tuple(torch.empty_like(tensor).stride()) == tuple(tensor.stride())
+    return surely_same(torch.empty_like(tensor).stride(), tensor.stride())
 
 
 # Branches -----------------------------------------------------------------------------------------------------------
@@ -265,9 +264,7 @@ def _require_same_layouts(body: Body, count: int) -> None:
 
 
 def same_layout(left: Any, right: Any) -> bool:
-    return (tuple(left.size()), tuple(left.stride()), left.dtype, left.device) == (
-        tuple(right.size()), tuple(right.stride()), right.dtype, right.device,
-    )  # fmt: skip
+    return layout_of(left) == layout_of(right)
 
 
 # Loops while something holds ----------------------------------------------------------------------------------------

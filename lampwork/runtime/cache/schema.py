@@ -342,7 +342,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         many(row(SOURCE, STR, INT), frozenset), BOOL, many(INT, frozenset), many(of(artifact.InitialState)), SOURCES,
         many(of(templates.HostCall)), table(STR, STR), table(STR, of(artifact.CompiledBody)), table(STR, STR),
     ),
-    artifact.CompiledBody: (ARTIFACT, many(INTS)),
+    artifact.CompiledBody: (ARTIFACT, many(INTS | NONE)),
 }  # fmt: skip
 
 #: Classes of modules that few entries need, and that take milliseconds to import: by module, then by name.

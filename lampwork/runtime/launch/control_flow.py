@@ -38,8 +38,11 @@ class Runner:
         self.host.release()
 
 
-def _restrided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """A copy with these strides; the tensor itself, seen so, where they differ in nothing that is stepped over."""
+def _restrided(tensor: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
+    """A copy with these strides (None: row-major); the tensor itself, seen so, where they differ in nothing that is
+    stepped over."""
+    if strides is None:
+        return tensor.contiguous()
     if all(size == 1 or step == wanted for size, step, wanted in zip(tensor.shape, tensor.stride(), strides)):
         return tensor.as_strided(tensor.shape, strides, tensor.storage_offset())
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
