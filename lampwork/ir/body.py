@@ -18,15 +18,15 @@ _alive: WeakValueDictionary[str, Body] = WeakValueDictionary()
 class Body(str):
     """`graph`: a `torch.fx.Graph` as it was recorded, of operators alone, with placeholders for all that it reads. It
     writes to nothing but memory of its own, draws nothing, and its results are fresh: tensors apart from each other and
-    from what it is given. `count`: how many operators it calls."""
+    from what it is given. `operators`: how many it calls."""
 
     graph: Any
-    count: int
+    operators: int
 
     def __new__(cls, digest: str, graph: Any) -> Body:
         made = str.__new__(cls, digest)
         made.graph = graph
-        made.count = sum(node.op == "call_function" for node in graph.nodes)
+        made.operators = sum(node.op == "call_function" for node in graph.nodes)
         return _alive.setdefault(digest, made)
 
     @property

@@ -154,7 +154,7 @@ def _turns(world: Any, carried: list, rows: list, inputs: list, body: Body) -> l
         raise Refused("its tensors have several lengths, or none")
     recorder = world.recorder
     world.flows += 1
-    if type(length) is torch.SymInt or length * body.count > UNROLLED_OPERATORS:
+    if type(length) is torch.SymInt or length * body.operators > UNROLLED_OPERATORS:
         return scan(recorder, carried, rows, inputs, body)
     others: list[Sequence[Any]] = []
     for row in zip(*[each.unbind(0) for each in rows], strict=True):
@@ -202,7 +202,7 @@ def _known_turns(recorder: Any, carried: tuple, inputs: list, asked: Body, turn:
         known = _known(recorder, truth)
         if known is False:
             return state if number else [each.clone() for each in state]
-        if known is None or number * turn.count > UNROLLED_OPERATORS:
+        if known is None or number * turn.operators > UNROLLED_OPERATORS:
             break
         state = replayed(recorder, turn, [*state, *inputs], lambda name, args: run(recorder, name, args))
     part.take(last)
