@@ -4,8 +4,8 @@
     %y = getitem(%cond, 0)                        ->     %y = where(%p, %sin, %cos)
 
 So a branch fuses with what is around it, a GPU decides by itself, and its program may be a CUDA graph. Only for
-operators that kernels compute in passing and that raise for no contents: what the branch that is not taken computes is seen
-by nobody, NaN included. Exact.
+operators that kernels compute in passing and that raise for no contents: what the branch that is not taken computes is
+seen by nobody, NaN included. Exact.
 """
 
 from __future__ import annotations

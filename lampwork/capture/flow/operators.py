@@ -44,8 +44,11 @@ _REMEDY = "Let the functions compute new tensors from those that they are given,
 
 
 def call_public(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A call of `torch.cond` or a relative: interpreted, unless it was left to eager. The graph breaks at it, never inside:
-    the operators that such functions call differentiate nothing that their functions read from closures."""
+    """A call of `torch.cond` or a relative: interpreted, unless it was left to eager.
+
+    The graph breaks at it, never inside: the operators that such functions call differentiate nothing that their
+    functions read from closures.
+    """
     for kind in (_kind(world), ALL):
         if kind in world.natively:
             name = function.__qualname__
