@@ -5,6 +5,7 @@ Expected is what the functions mean in Python, or, where that is the question, w
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -303,7 +304,59 @@ def raises(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,))
 
 
+def appends_by_method(x):
+    seen = []
+    append = seen.append
+
+    def yes(x):
+        append(1)
+        return x + 1
+
+    return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,)), len(seen)
+
+
+def counts_in_a_class(x):
+    class Counter:
+        number = 0
+
+    def yes(x):
+        Counter.number += 1
+        return x + 1
+
+    return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,)), Counter.number
+
+
+def takes_from_an_iterator(x):
+    numbers = iter([1, 2, 3])
+    return torch.cond(x.sum() > 0, lambda x: x + next(numbers), lambda x: x - 1, (x,)), next(numbers)
+
+
+def marks_a_tensor(x):
+    other = torch.ones(3)
+
+    def yes(x):
+        other.seen = True
+        return x + 1
+
+    return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,)), hasattr(other, "seen")
+
+
+def prints(x):
+    def yes(x):
+        print("yes")
+        return x + 1
+
+    print("before")
+    return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,))
+
+
 REFUSED = {
+    "a list is appended to by its method": appends_by_method,
+    "a class is counted in": counts_in_a_class,
+    "an iterator moves on": takes_from_an_iterator,
+    "a tensor is marked": marks_a_tensor,
+    "something is printed": prints,
+    "the host draws": lambda x: torch.cond(x.sum() > 0, lambda x: x + random.random(), lambda x: x - 1, (x,)),
     "a list is appended to": appends,
     "a variable is counted": counts,
     "an attribute is counted": Counting(),

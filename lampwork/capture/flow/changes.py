@@ -7,7 +7,9 @@ what can be reached from the function among the objects that the program has mad
 
 from __future__ import annotations
 
+import collections
 import functools
+import operator
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -16,11 +18,15 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.flow.bodies import Refused
+from lampwork.capture.outside.plain import DATES, PLAIN_TYPES
 from lampwork.capture.record.fake import Fake
+from lampwork.capture.values.host_results import HostResult
+from lampwork.capture.values.scalar import Late, Scalar
+from lampwork.capture.values.sizes import SYMBOLIC
 
 _PLAIN = (
-    type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.CodeType,
-    types.BuiltinFunctionType, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, range, slice,
+    type(None), bool, int, float, complex, str, bytes, types.ModuleType, types.CodeType, torch.dtype, torch.device,
+    torch.Size, torch.layout, torch.memory_format, range, slice, Scalar, Late, HostResult, *SYMBOLIC, *DATES,
 )  # fmt: skip
 
 
@@ -32,27 +38,34 @@ class State:
         self.outside = self._of_the_capture()
         self.inside = self._of_objects()
         self.tensors = self._of_tensors()
+        self.told = self._told()
 
     def require_same(self) -> None:
         """Raises `Refused` where something is another now."""
-        if self.outside != self._of_the_capture():
+        told = self._told()
+        same = len(self.told) == len(told) and all(map(operator.is_, self.told, told))
+        if not same or self.outside != self._of_the_capture():
             raise Refused("it changes something outside of it")
         if not _same(self.inside, self._of_objects()):
             raise Refused("it changes an object of the program's")
-        if any(_about(fake) != about for fake, about in self.tensors):
+        if any(self._about(fake) != about for fake, about in self.tensors):
             raise Refused("it changes what a tensor is like")
+
+    def _told(self) -> list[tuple]:
+        """What waits to be printed, logged and warned of: texts that follow each other are put together anew."""
+        return [each.args for each in self.world.output.calls]
 
     def _of_the_capture(self) -> tuple:
         world = self.world
         process = {name: _torch.STATE[name]() for name in ("grad_mode", "autocast", "default_dtype")}
-        told = [(each.function, len(each.args)) for each in world.output.calls]
-        counts = (
-            len(world.host_calls.late), len(world.backed_numbers.assumed), len(world.locks.taken), len(world.stepped),
-            world.hooks_registered, len(world.recorder.hook_tables), len(world.made_caches), len(world.made_locals),
-            len(world.identified), world.recorder.own_gradients, len(world.process.entered),
-            _torch.active_transforms(),
+        noted = (
+            world.host_calls.calls, world.host_calls.late, world.backed_numbers.assumed, world.locks.taken,
+            world.stepped, world.recorder.hook_tables, world.made_caches, world.made_locals, world.identified,
+            world.process.entered,
         )  # fmt: skip
-        return world.output.effects(), process, told, _text_lengths(world.output.calls), counts
+        counts = [len(each) for each in noted]
+        others = world.hooks_registered, world.recorder.own_gradients, _torch.active_transforms()
+        return world.output.effects(), process, counts, others
 
     def _of_objects(self) -> list[tuple[Any, list[Any]]]:
         """Each object that the program has made and can be reached, with what it holds."""
@@ -60,7 +73,7 @@ class State:
         pending = list(self.roots)
         while pending:
             value = pending.pop()
-            if id(value) in seen or isinstance(value, (*_PLAIN, Fake)):
+            if id(value) in seen or isinstance(value, (*_PLAIN, Fake)) or type(value) in PLAIN_TYPES:
                 continue
             seen.add(id(value))
             holds = self._held(value)
@@ -87,6 +100,11 @@ class State:
             return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         if isinstance(value, types.MethodType):
             return [value.__self__, value.__func__]
+        if isinstance(value, types.BuiltinFunctionType):
+            return [] if isinstance(value.__self__, types.ModuleType) else [value.__self__]
+        if isinstance(value, type):  # one that the program has made may be changed where nobody writes it down
+            own = vars(value).items() if "<locals>" in value.__qualname__ else ()
+            return [each for name, each in own if not name.startswith("__")]
         if isinstance(value, functools.partial):
             return [value.func, *value.args, *value.keywords.values()]
         if loader.origin(value) is not None:
@@ -94,7 +112,7 @@ class State:
         kind = type(value)
         if issubclass(kind, tuple):
             return list(tuple.__iter__(value))
-        if kind in (list, set, frozenset):
+        if kind in (list, set, frozenset, collections.deque):
             return list(value)
         if issubclass(kind, dict):
             return [*dict.keys(value), *dict.values(value)]
@@ -111,7 +129,16 @@ class State:
         """Each tensor that there is, with what can be changed of it in place but its contents."""
         held = [each for _, holds in self.inside for each in holds]
         fakes = [*self.world.tensors.fakes_of_tensors(), *held, *self.roots]
-        return [(each, _about(each)) for each in fakes if isinstance(each, Fake)]
+        return [(each, self._about(each)) for each in fakes if isinstance(each, Fake)]
+
+    def _about(self, fake: Fake) -> tuple:
+        node = fake.node
+        if type(node) is not tuple:  # a part of a result has its own node once it is asked for
+            node = node.args if node is not None and node.target is _torch.getitem else (node, -1)
+        grad = fake.grad if fake.is_leaf else None
+        overlay = self.world.loader.slots.get(id(fake))
+        own = [] if overlay is None else [(name, id(overlay.values[name])) for name in overlay.written]
+        return id(node[0]), node[1], tuple(fake.size()), fake.requires_grad, id(grad), own
 
 
 #: Py_TPFLAGS_HEAPTYPE.
@@ -130,14 +157,6 @@ def _has_contents(cell: types.CellType) -> bool:
     return True
 
 
-def _about(fake: Fake) -> tuple:
-    node = fake.node
-    if type(node) is not tuple:  # a part of a result has its own node once it is asked for
-        node = node.args if node is not None and node.target is _torch.getitem else (node, -1)
-    grad = fake.grad if fake.is_leaf else None
-    return id(node[0]), node[1], tuple(fake.size()), fake.requires_grad, id(grad)
-
-
 def _same(before: list[tuple[Any, list[Any]]], after: list[tuple[Any, list[Any]]]) -> bool:
     """Whether the same objects hold the same. Of cells from outside more may have been read meanwhile."""
     now = {id(value): holds for value, holds in after}
@@ -150,7 +169,3 @@ def _same(before: list[tuple[Any, list[Any]]], after: list[tuple[Any, list[Any]]
         if len(found) != len(holds) or any(one is not other for one, other in zip(holds, found)):
             return False
     return True
-
-
-def _text_lengths(calls: list[Any]) -> list[int]:
-    return [len(each) for call in calls for each in call.args if isinstance(each, str)]
