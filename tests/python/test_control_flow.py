@@ -260,6 +260,34 @@ def test_bodies_are_stored(tmp_path):
     assert (captures, later) == ("1", "0")
 
 
+def numbers_in_branches(flow, x, k):
+    return flow.cond(x.sum() > 0, lambda x: x * k + 1, lambda x: x - k * 2, (x,)) * k
+
+
+def numbers_in_rows(flow, x, k):
+    return flow.scan(lambda c, y: (torch.tanh(c * k + y / (k + 2)), c * k), x[0], ROWS * x.mean())[1] * k
+
+
+def numbers_in_turns(flow, x, k):
+    return flow.while_loop(lambda x: x.norm() < k * 40, lambda x: (x * 1.5 + k,), (x,))[0] + k
+
+
+def numbers_of_tensors(flow, x, k):
+    s = x.max().item()
+    return flow.cond(x.sum() > 0, lambda x: x * s + k, lambda x: x - s, (x,)) * s
+
+
+@pytest.mark.parametrize("program", [numbers_in_branches, numbers_in_rows, numbers_in_turns, numbers_of_tensors])
+def test_numbers_that_vary(program):
+    """They are inputs of the graphs, each at its place, whichever of these reads it."""
+    compiled = lampwork.compile(lambda x, k: program(TORCH, x, k), options={"cache": False})
+    for k in (2.0, 3.5, 0.25, 7.0):
+        for x in inputs():
+            torch.testing.assert_close(compiled(x, k), program(MEANT, x, k), rtol=1e-5, atol=1e-5)
+    stats = lampwork.stats(compiled)
+    assert not stats["breaks"] and not stats["fallbacks"] and stats["entries"] == 2
+
+
 # What eager refuses, and what is left to it ---------------------------------------------------------------------------
 
 

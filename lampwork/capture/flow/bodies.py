@@ -78,7 +78,7 @@ class Part:
     def body(self, inputs: Sequence[Node]) -> Body:
         """The nodes as a graph of the parameters and then of these `inputs`. Raises `Refused`."""
         given = [*self.parameters, *inputs]
-        _require_known_sizes(self.nodes, given)
+        known = _known_symbols(self.nodes, given)
         graph = torch.fx.Graph()
         made: dict[Node, Node] = {}
         for index, node in enumerate(given):
@@ -89,8 +89,8 @@ class Part:
                 made[node] = made[node.args[0]]
             if node not in made:
                 base = operator(node.target).base if _torch.is_operator(node.target) else node.target.__name__
-                kwargs = {key: _mapped(each, made) for key, each in node.kwargs.items()}
-                args = tuple(_mapped(each, made) for each in node.args)
+                kwargs = {key: _mapped(each, made, known) for key, each in node.kwargs.items()}
+                args = tuple(_mapped(each, made, known) for each in node.args)
                 made[node] = _torch.append_node(graph, base, node.target, args, kwargs)
                 made[node].meta = {name: each for name, each in node.meta.items() if name in _KEPT}
         graph.output(tuple(made[node] for node in self.results))
@@ -101,8 +101,11 @@ class Part:
         self.recorder.taken_out += self.nodes
         for node in reversed(self.nodes):
             self.recorder.graph.erase_node(node)
+            node.graph = _TAKEN_OUT  # whoever kept a tensor of theirs breaks the graph
 
 
+#: Where nodes belong that were taken out.
+_TAKEN_OUT = torch.fx.Graph()
 #: In the `meta` of a node that detaches because the program does.
 _OWN = "own detach"
 _KEPT = frozenset({"val", "location", "grad_enabled", "replayed", _OWN})
@@ -193,11 +196,13 @@ def _values(node: Node) -> tuple:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def _mapped(value: Any, made: dict[Node, Node]) -> Any:
+def _mapped(value: Any, made: dict[Node, Node], known: set[str]) -> Any:
     if isinstance(value, Node):
         return made[value]
     if isinstance(value, (tuple, list)):
-        return type(value)(_mapped(each, made) for each in value)
+        return type(value)(_mapped(each, made, known) for each in value)
+    if isinstance(value, torch.SymInt) and not symbols(size_of(value)) <= known:
+        return int(value)
     return value
 
 
@@ -206,9 +211,10 @@ def layout_of(tensor: Any) -> tuple:
     return sizes_of(tensor.size()), sizes_of(tensor.stride()), tensor.dtype, tensor.device
 
 
-def _require_known_sizes(nodes: Sequence[Node], given: Sequence[Node]) -> None:
-    """Raises `Refused` for sizes that vary and that no tensor has which a body is given, and for such tensors that are
-    not row-major: what runs a body knows the rest of them."""
+def _known_symbols(nodes: Sequence[Node], given: Sequence[Node]) -> set[str]:
+    """The sizes that a body finds in the tensors that it is given. Others that its nodes name become numbers, which
+    guards hold. Raises `Refused` where that is not enough, and for such tensors that are not row-major: what runs a
+    body knows the rest of them."""
     known: set[str] = set()
     for node in given:
         sizes, strides, *_ = layout_of(node.meta["val"])
@@ -216,16 +222,19 @@ def _require_known_sizes(nodes: Sequence[Node], given: Sequence[Node]) -> None:
         if any(type(each) is not int for each in strides) and strides != sizes_of(contiguous(node.meta["val"].size())):
             raise Refused("a tensor whose sizes vary is not row-major")
     for node in (*nodes, *given):
-        for value in _values(node):
-            if isinstance(value, Fake):
-                sizes, strides, *_ = layout_of(value)
-                _require_known((*sizes, *strides), known)
-        _require_known(tuple(map(size_of, _sizes_in((node.args, tuple(node.kwargs.values()))))), known)
+        tensors = [each for each in _values(node) if isinstance(each, Fake)]
+        extents = [each for tensor in tensors for each in (*tensor.size(), *tensor.stride())]
+        for each in _sizes_in((node.args, tuple(node.kwargs.values()), extents)):
+            if not symbols(size_of(each)) <= known:
+                int(each)
+        if any(not symbols(size) <= known for tensor in tensors for size in _sizes_of(tensor)):
+            raise Refused("a size varies that no tensor has which it reads")
+    return known
 
 
-def _require_known(sizes: Sequence[Any], known: set[str]) -> None:
-    if any(not symbols(each) <= known for each in sizes):
-        raise Refused("a size varies that no tensor has which it reads")
+def _sizes_of(tensor: Any) -> tuple:
+    sizes, strides, *_ = layout_of(tensor)
+    return (*sizes, *strides)
 
 
 def _sizes_in(value: object) -> Iterator[Any]:

@@ -132,6 +132,8 @@ class _Cond(torch.autograd.Function):
 def cut(parts: Sequence[Part], first: Sequence[Node] = ()) -> tuple[list[Node], list[Body]]:
     """The parts as bodies with the same inputs: those nodes outside that any of them reads."""
     outside = list(dict.fromkeys([*first, *(each for part in parts for each in part.outside())]))
+    if any(set(part.nodes).intersection(outside) for part in parts):
+        raise Refused("one part of it reads what another one has computed")
     bodies = [part.body(outside) for part in parts]
     for part in reversed(parts):
         part.discard()

@@ -259,7 +259,7 @@ def _same_kind(before: Any, after: Any) -> bool:
 def _part(world: Any, roots: Sequence[Any]) -> Iterator[Part]:
     """A part that a function of the program's makes. `roots`: what it may change, if it changes anything."""
     state = State(world, roots)
-    with recorded(world.recorder) as part:
+    with world.backed_numbers.forgotten(), recorded(world.recorder) as part:
         yield part
     state.require_same()
     if any("gradient" in node.meta and node.meta["grad_enabled"] for node in part.nodes):
