@@ -335,6 +335,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),
+    artifact.CompiledBody: (ARTIFACT, many(INTS | NONE)),
     artifact.Artifact: (
         STR, many(of(guard.Guard)), SOURCES, many(NEW), many(EFFECT), OUTCOME, of(program.Program),
         of(program.NativeCode), STR, many(row(STR, INTS, many(DATA))), table(STR, STR), table(STR, STR),
@@ -342,7 +343,6 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         many(row(SOURCE, STR, INT), frozenset), BOOL, many(INT, frozenset), many(of(artifact.InitialState)), SOURCES,
         many(of(templates.HostCall)), table(STR, STR), table(STR, of(artifact.CompiledBody)), table(STR, STR),
     ),
-    artifact.CompiledBody: (ARTIFACT, many(INTS | NONE)),
 }  # fmt: skip
 
 #: Classes of modules that few entries need, and that take milliseconds to import: by module, then by name.
