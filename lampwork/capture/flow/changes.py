@@ -1,8 +1,8 @@
 """What a function of the program changes but tensors: nothing, if it is to run in a graph.
 
-Eager refuses branches and loops that change something outside of themselves, or does it once where a program's branch
-would do it each time. Seen is what the capture writes down (objects from outside, state of the process, output), and
-what can be reached from the function among the objects that the program has made itself.
+Eager refuses functions that change something outside of themselves. Here both branches are interpreted, and a turn of a
+loop once, so such a change would happen in the wrong calls. Seen is what the capture writes down (objects from outside,
+state of the process, output), and what can be reached from the function among the objects that the program has made.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.flow.bodies import Refused
+from lampwork.capture.outside.overlay import IdentityNumber
 from lampwork.capture.outside.plain import DATES, PLAIN_TYPES
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.scalar import Late, Scalar
 from lampwork.capture.values.sizes import SYMBOLIC
+from lampwork.capture.values.unknown_text import UnknownText
 
-_PLAIN = (
+#: Classes, exactly these, of what does not change.
+_PLAIN = frozenset({
     type(None), bool, int, float, complex, str, bytes, types.ModuleType, types.CodeType, torch.dtype, torch.device,
     torch.Size, torch.layout, torch.memory_format, range, slice, Scalar, Late, HostResult, *SYMBOLIC, *DATES,
-)  # fmt: skip
+    *PLAIN_TYPES,
+})  # fmt: skip
 
 
 class State:
@@ -73,7 +77,7 @@ class State:
         pending = list(self.roots)
         while pending:
             value = pending.pop()
-            if id(value) in seen or isinstance(value, (*_PLAIN, Fake)) or type(value) in PLAIN_TYPES:
+            if id(value) in seen or type(value) in _PLAIN or isinstance(value, (Fake, IdentityNumber, UnknownText)):
                 continue
             seen.add(id(value))
             holds = self._held(value)
