@@ -209,7 +209,7 @@ def test_a_whole_step():
 
 def test_eagers_own_gradients():
     """What eager says of the operators themselves."""
-    for program in (branches, rows_few, maps_few):
+    for program in (branches, rows_few):
         compiled = lampwork.compile(lambda *each, program=program: program(TORCH, *each), options={"cache": False})
         for x in programs.inputs():
             torch._dynamo.reset()
