@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 import lampwork
 from lampwork.capture.capture import capture
 from lampwork.config import Settings, environment
+from lampwork.graph.prepare import prepare
 from lampwork.runtime.graphs.cuda_graphs import why_not
 from tests.cuda_stand_in import cuda_stand_in
 from tests.python.warm import run_cold_and_warm
@@ -613,3 +614,13 @@ def test_on_a_gpu():
     compiled = lampwork.compile(program, options={"cache": False})
     compiled(torch.ones(3, 3))
     assert why_not(whole(compiled).artifact).id == "graph-host-value"
+
+
+def test_a_gpu_decides_by_itself():
+    """Where both branches cost less than to wait for it."""
+    program = lambda x: torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos() + x.sum(), (x,))
+    with cuda_stand_in():
+        region = capture(program, (torch.ones(1000, 1000),), {}, Settings())
+        functional = prepare(region, Settings())
+    names = [str(node.target) for node in functional.graph.nodes]
+    assert "aten.where.self" in names and "lampwork.cond.default" not in names
