@@ -98,7 +98,7 @@ def _is_dense(tensor: Any) -> bool:
 
 
 def cond(recorder: Any, pred: Any, inputs: Sequence[Any], yes: Body, no: Body) -> list[Any]:
-    if not _is_differentiated(inputs):
+    if not _is_differentiated((pred, *inputs)):
         return _call(recorder, "cond", pred, list(inputs), yes, no)
     return list(_Cond.apply(recorder, torch.is_grad_enabled(), yes, no, pred, *inputs))
 
@@ -117,6 +117,8 @@ class _Cond(torch.autograd.Function):
         recorder = ctx.recorder
         pred, *inputs = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[5:])
+        if not any(wanted):  # the predicate alone requires grad
+            return (None,) * (5 + len(wanted))
         parts = []
         for body in ctx.bodies:
             with recorded(recorder) as part:
