@@ -31,10 +31,11 @@ from lampwork.fakes.kernels import is_refusal
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import Halves, UserPasses, prepare, prepare_halves, prepare_relaid
 from lampwork.graph.relaid import Laid
-from lampwork.ir.artifact import Artifact
+from lampwork.ir.artifact import Artifact, CompiledBody
+from lampwork.ir.body import Body, bodies_in
 from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
-from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.program import Extern, NativeCode, Program
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
 from lampwork.ir.replay import EagerBackward, Replay
 from lampwork.ir.size import Size
@@ -215,6 +216,9 @@ def compile_region(
     program, native, source = _generate(
         functional, settings, observe, seconds, weights, region.sizes, prove=prove, region=region
     )
+    facts = region.sizes.facts() if region.sizes is not None else ()
+    bodies = _bodies(program, settings, observe, seconds, prove, facts)
+    backward = _backward(region, halves, settings, observe, seconds, prove) if halves is not None else None
     with _stage("guards", seconds):
         guards = _guards(region)
     return Artifact(
@@ -231,12 +235,13 @@ def compile_region(
         code_digests=dict(region.code_digests),
         versions=versions(),
         compile_seconds=seconds,
-        backward=_backward(region, halves, settings, observe, seconds, prove) if halves is not None else None,
+        backward=backward,
         unaccessed=frozenset(range(len(region.inputs))) - accessed_inputs(program),
         locks=region.locks,
         host_calls=region.host_calls,
         operators=_operators(region, functional, halves),
         libraries=libraries.digests(region.vouched),
+        bodies=bodies,
     )
 
 
@@ -272,8 +277,54 @@ def _backward(
     made = Artifact(
         f"backward of {region.name}", (), tuple(map(Argument, range(len(program.inputs)))), (), (),
         Return(ConstantValue(None)), program, native, source, versions=versions(),
+        bodies=_bodies(program, settings, observe, seconds, prove, facts),
     )  # fmt: skip
     return replace(halves.link, artifact=made)
+
+
+def _bodies(
+    program: Program, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool = False,
+    facts: tuple[Size, ...] = (),
+) -> dict[str, CompiledBody]:  # fmt: skip
+    """The graphs that operators of the program run, compiled, by digest."""
+    made: dict[str, CompiledBody] = {}
+    for step in program.steps:
+        for body in bodies_in(step.args) if isinstance(step, Extern) else ():
+            if str(body) not in made:
+                made[str(body)] = _compiled_body(body, settings, observe, seconds, prove, facts)
+    return made
+
+
+def _compiled_body(
+    body: Body, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool, facts: tuple[Size, ...]
+) -> CompiledBody:
+    """Every stage after capture, for a graph that is recorded like a region."""
+    settings = replace(
+        settings, options=replace(settings.options, freeze=False, passes=type(settings.options.passes)())
+    )
+    spent: dict[str, float] = {}
+    inputs = tuple(map(Argument, range(len(body.parameters))))
+    region = Region(f"body {body[:8]}", body.graph, inputs, (), (), (), Return(ConstantValue(None)))
+
+    def observed(stage: str, value: Any) -> None:
+        observe(f"{stage} of {region.name}", value)
+
+    with _stage("prepare", spent):
+        try:
+            functional = prepare(region, settings)
+        except GraphBreak as stop:  # tensors on several GPUs
+            raise CompileError("prepare", stop.diagnostic.reason) from stop
+    observed("prepare", functional)
+    program, native, source = _generate(functional, settings, observed, spent, frozenset(), facts=facts, prove=prove)
+    for stage, each in spent.items():
+        seconds[f"{stage} of bodies"] = seconds.get(f"{stage} of bodies", 0.0) + each
+    artifact = Artifact(
+        region.name, (), inputs, (), (), Return(ConstantValue(None)), program, native, source,
+        derived=functional.derived, versions=versions(),
+        bodies=_bodies(program, settings, observe, seconds, prove, facts),
+    )  # fmt: skip
+    strides = [tuple(each.stride()) for each in body.parameters]
+    return CompiledBody(artifact, tuple(each if all(type(step) is int for step in each) else None for each in strides))
 
 
 def gradient_layouts(
@@ -310,6 +361,7 @@ def relaid_backward(
     return Artifact(
         "backward", (), tuple(map(Argument, range(len(program.inputs)))), (), (), Return(ConstantValue(None)),
         program, native, source, versions=versions(), compile_seconds=seconds,
+        bodies=_bodies(program, settings, lambda stage, value: None, seconds),
     )  # fmt: skip
 
 

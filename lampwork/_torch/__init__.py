@@ -142,6 +142,7 @@ if TYPE_CHECKING:
         set_sequence_number,
         without_saved_tensor_hooks,
     )
+    from lampwork._torch.control_flow import RUN_CONTROL_FLOW, control_flow_operators, is_control_flow
     from lampwork._torch.cuda import (
         allocating_from,
         clear_library_workspaces,
@@ -289,6 +290,7 @@ _LATER = (
     "given_numbers",
     "packed",
     "recurrent",
+    "control_flow",
 )
 
 

@@ -207,7 +207,7 @@ def _bernoulli_of(p: torch.Tensor, size: object, stride: object, dtype: torch.dt
 
 @once
 def _define_operators() -> Any:
-    from lampwork._torch import packed, recurrent
+    from lampwork._torch import control_flow, packed, recurrent
 
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
@@ -240,6 +240,13 @@ def _define_operators() -> Any:
     library.impl("recurrent_layer", recurrent.recurrent_layer, "CompositeImplicitAutograd")
     library.define(recurrent.BACKWARD)
     library.impl("recurrent_layer_backward", recurrent.recurrent_layer_backward, "CompositeImplicitAutograd")
+    library.define(control_flow.COND)
+    library.define(control_flow.WHILE)
+    library.define(control_flow.WHILE_ROWS, tags=(torch.Tag.dynamic_output_shape,))
+    library.define(control_flow.SCAN)
+    for name in control_flow.RUN_CONTROL_FLOW:
+        run = functools.partial(control_flow.RUN_CONTROL_FLOW[name], control_flow.run_graph)
+        library.impl(name, run, "CompositeImplicitAutograd")
     return library  # which lives as long as what it registers
 
 

@@ -21,6 +21,7 @@ from lampwork import _torch, collector
 from lampwork.capture.autograd.backward import has_new_history, has_usable_history
 from lampwork.capture.bytecode.liveness import looks_at_frame
 from lampwork.capture.failures import is_certain
+from lampwork.capture.flow.operators import ALL as CONTROL_FLOW
 from lampwork.capture.leave.effects import (
     collect_effects,
     granted_inputs,
@@ -341,6 +342,7 @@ class _Attempt:
             ("hooks", bool(world.recorder.hook_tables)),
             ("saved hooks", world.sets_saved_hooks),
             ("functions", bool(world.function_nodes)),
+            (CONTROL_FLOW, bool(world.flows)),
         )
         for kind, used in kinds:
             if self.split and used and kind not in world.natively:

@@ -127,6 +127,8 @@ class TorchWorld(Dispatcher):
         #: Whether the program sets hooks on what autograd saves; why they are forbidden at the moment, if they are.
         self.sets_saved_hooks = False
         self.saved_hooks_refusal: str | None = None
+        #: How many operators that take functions the program has called.
+        self.flows = 0
         #: How many hooks the program registered.
         self.hooks_registered = 0
         #: What eager's engine knows of functions of the user's, by their class.

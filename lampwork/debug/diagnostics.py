@@ -118,6 +118,13 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "dispatch mode is entered.",
         "Break outside of the context, or enter it around the call.",
     ),
+    "control-flow": Meaning(
+        "break",
+        "A function given to `torch.cond`, `while_loop`, `scan` or `map` is no graph of its own: it draws random "
+        "numbers, finds sizes in contents, changes something, or returns what it was given.",
+        "Let such functions compute new tensors from those that they are given, and nothing else; draw random numbers "
+        "before.",
+    ),
     "custom-operator": Meaning(
         "break",
         "A custom operator says too little about itself: what its results look like, or which memory they share.",

@@ -11,6 +11,7 @@ from typing import Any
 from torch.fx import Node
 
 from lampwork.debug import facts, text
+from lampwork.ir.body import Body, bodies_in
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.print import lowered_text
 from lampwork.ir.program import DeviceKernel, NativeCode, Program
@@ -76,9 +77,11 @@ def _device_kernel(kernel: DeviceKernel) -> str:
 
 
 def graph_text(graph: Any) -> str:
-    """One line per node, in the graph's order, with type and source line."""
+    """One line per node, in the graph's order, with type and source line; then the graphs that nodes run."""
     lines = []
+    bodies: dict[str, Body] = {}
     for node in graph.nodes:
+        bodies.update({each: each for each in bodies_in(node.args)})
         if node.op == "placeholder":
             lines.append(f"{node.name}: {type_text(node)}")
         elif node.op == "output":
@@ -87,6 +90,8 @@ def graph_text(graph: Any) -> str:
             named = "".join(f", {name}={value}" for name, value in node.kwargs.items())
             arguments = ", ".join(str(argument) for argument in node.args) + named
             lines.append(f"{node.name}: {type_text(node)} = {node.target}({arguments}){location_comment(node)}")
+    for digest, body in bodies.items():
+        lines += ["", f"body {digest}", *(f"    {line}" if line else "" for line in graph_text(body.graph).split("\n"))]
     return "\n".join(lines)
 
 

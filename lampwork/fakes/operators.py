@@ -48,9 +48,12 @@ SHAPE_FROM_SHAPES = frozenset({
 WHOLE = frozenset({
     "lampwork::recurrent_layer", "lampwork::recurrent_layer_backward", "lampwork::cudnn_batch_norm",
     "lampwork::pack_padded", "lampwork::pad_packed", "lampwork::pack_padded_backward", "lampwork::pad_packed_backward",
+    "lampwork::cond", "lampwork::while_loop", "lampwork::while_rows", "lampwork::scan",
 })  # fmt: skip
+#: Those among them that run graphs.
+CONTROL_FLOW = frozenset({"lampwork::cond", "lampwork::while_loop", "lampwork::while_rows", "lampwork::scan"})
 #: Ours that can be called anew to see how eager lays out what is made of their results.
-REPEATABLE = WHOLE | {"lampwork::bernoulli_of"}
+REPEATABLE = (WHOLE - CONTROL_FLOW) | {"lampwork::bernoulli_of"}
 
 
 #: Elementwise operators without the tag.

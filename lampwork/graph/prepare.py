@@ -8,6 +8,7 @@ from functools import partial
 
 from lampwork.backends import backend_of
 from lampwork.config import Settings, environment
+from lampwork.graph.branches import pick_branches
 from lampwork.graph.convolutions import simplify_convolutions, split_biases, sum_bias_gradients
 from lampwork.graph.devices import place_constants, program_device
 from lampwork.graph.freeze import fold_batch_norms, freeze
@@ -108,7 +109,7 @@ def prepare(
     functional = functionalize(region, left_out)
     functional = with_exact_layouts(region, functional)
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
-    functional = keep_checks(functional)
+    functional = pick_branches(keep_checks(functional))
     joint = (*of_the_user("program"), *of_the_user("joint"))
     if has_backward(functional):
         functional = _run(_joint_passes(settings, functional.device, joint), functional)
@@ -126,6 +127,7 @@ def prepare_halves(region: Region, settings: Settings, of_the_user: UserPasses =
     assert region.joint is not None
     functional = functionalize(region)
     functional = keep_checks(replace(functional, device=program_device(functional.graph)))
+    functional = pick_branches(functional)
     functional = _run(_joint_passes(settings, functional.device, of_the_user("joint")), functional)
     halves = partition(functional, region.joint, len(region.inputs), region.sizes, _choice(settings))
     if halves.backward is not None:

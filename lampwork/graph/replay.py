@@ -13,6 +13,7 @@ from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import REPEATABLE, operator
 from lampwork.fakes.symbolic import size_of, sizes_of
 from lampwork.graph.build import is_random
+from lampwork.ir.body import Body
 from lampwork.ir.region import AliasOfInput, FunctionalGraph, Region
 from lampwork.ir.replay import Call, EagerBackward, Expression, Gradient, InputLayout, Replay, Value
 from lampwork.ir.size import Symbol, symbols
@@ -84,6 +85,8 @@ class _Calls:
             return Expression(size_of(value))
         if isinstance(value, (list, tuple)):
             return [self.argument(each) for each in value]
+        if isinstance(value, Body):
+            raise _Unrepeatable("it has branches or loops that are nodes of its graph")
         if isinstance(value, _PLAIN):
             return value
         raise _Unrepeatable(f"an operator takes a {type(value).__name__}")

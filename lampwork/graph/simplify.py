@@ -257,13 +257,14 @@ def keep_checks(functional: FunctionalGraph) -> FunctionalGraph:
     """Operators that raise where contents do not fit (an index out of range, an integer divided by zero) stay, read or
     not, as the program wrote them: eager raises all the same. Derivatives do not: what they index, the program did."""
     for node in functional.graph.nodes:
-        if node.op == "call_function" and _torch.is_operator(node.target) and _may_raise(node):
+        if node.op == "call_function" and _torch.is_operator(node.target) and may_raise(node):
             if not node.meta.get("backward"):
                 node.meta[CHECKED] = True
     return functional
 
 
-def _may_raise(node: Node) -> bool:
+def may_raise(node: Node) -> bool:
+    """Whether contents decide that an operator raises."""
     name = node.target._schema.name.removeprefix("aten::")
     if name in _DIVISIONS:
         fake = node.meta["val"]

@@ -31,6 +31,15 @@ class InitialState:
 
 
 @record
+class CompiledBody:
+    """A graph that an operator of the program's runs (`ir/body.py`): an artifact that has a program only. `strides`: of
+    what it takes; None for row-major tensors whose sizes vary."""
+
+    artifact: Artifact
+    strides: tuple[tuple[int, ...] | None, ...]
+
+
+@record
 class Artifact:
     """Stored where it is `portable`; a field that is added needs a line in `runtime/cache/schema.py`.
 
@@ -45,6 +54,7 @@ class Artifact:
     `operators`: what was asked of operators that other libraries brought, see `runtime/cache/operators.py`.
     `libraries`: digests of those whose functions ran natively, see `runtime/cache/libraries.py`.
     `unaccessed`: inputs whose memory no step of the program reads or writes, and which no result is.
+    `bodies`: the graphs that operators of the program run, by digest.
     `report`: texts by stage for `explain`, filled only on request.
     """
 
@@ -71,6 +81,7 @@ class Artifact:
     host_calls: tuple[HostCall, ...] = ()
     operators: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
+    bodies: Mapping[str, CompiledBody] = field(default_factory=dict)
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -81,7 +92,11 @@ class Artifact:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """The program, and that of the backward pass where there is one."""
-        if self.backward is None or self.backward.artifact is None:
-            return (self.program,)
-        return (self.program, self.backward.artifact.program)
+        """The program, that of the backward pass where there is one, and those of the graphs that they run."""
+        return tuple(each.program for each in self.parts)
+
+    @property
+    def parts(self) -> tuple[Artifact, ...]:
+        """The artifacts of all these programs."""
+        own = [self] if self.backward is None or self.backward.artifact is None else [self, self.backward.artifact]
+        return (*own, *(part for each in own for body in each.bodies.values() for part in body.artifact.parts))

@@ -51,8 +51,7 @@ def facts(artifacts: Iterable[Artifact], byte_code: bool) -> dict[str, Any]:
     """What files with these artifacts are made for. `byte_code`: they hold byte code, or guards on such."""
     artifacts = tuple(artifacts)
     programs = [program for each in artifacts for program in each.programs]
-    natives = [each.native for each in artifacts]
-    natives += [each.backward.artifact.native for each in artifacts if each.backward and each.backward.artifact]
+    natives = [part.native for each in artifacts for part in each.parts]
     devices = {program.device for program in programs if program.device != "cpu"}
     here = _here(byte_code)
     needed = {feature for native in natives for feature in native.features}

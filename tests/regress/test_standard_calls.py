@@ -133,7 +133,8 @@ def test_hooks_that_are_called_always():
 
 
 def test_a_conditional_with_a_hook_on_its_operand():
-    """PyTorch's own code for it was interpreted in parts: eight breaks, and an error where gradients are needed."""
+    """PyTorch's own code for it was interpreted in parts: eight breaks, and an error where gradients are needed. It is a
+    node of the graph by now."""
 
     def program(x):
         y = x * 2
@@ -146,4 +147,4 @@ def test_a_conditional_with_a_hook_on_its_operand():
         compiled(x).backward()
         derivative = x.mul(2).cos() if sign > 0 else -x.mul(2).sin()
         torch.testing.assert_close(x.grad, derivative.detach() * 6)
-    assert len(lampwork.stats(compiled)["breaks"]) == 1
+    assert not lampwork.stats(compiled)["breaks"]

@@ -1,10 +1,10 @@
 """Functions that `torch.compile` made, and operators that take functions, in a program that is captured.
 
 What `torch.compile` was applied to is interpreted like any other function of the program: how it would have been
-compiled changes no result. An operator that takes functions (`torch.cond`, attention with a `score_mod`) has an
-implementation in Python that eager runs, which is interpreted, too. Inside of what `torch.compile` made it is not:
-there the other compiler may have a kernel for it which needs less memory than the implementation, so the function is
-called as the program calls it, between two regions.
+compiled changes no result. An operator that takes functions is a node with graphs for them (`torch.cond` and loops:
+`flow/operators.py`), or has an implementation in Python that eager runs, which is interpreted, too (attention with a
+`score_mod`). Inside of what `torch.compile` made that is not: there the other compiler may have a kernel for it which
+needs less memory than the implementation, so the function is called as the program calls it, between two regions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from lampwork import _torch
+from lampwork.capture.flow.operators import OPERATORS
+from lampwork.capture.flow.operators import call as call_control_flow
 from lampwork.capture.outside.overlay import Break, LeftToEager
 
 _REMEDY = "Apply lampwork.compile to it as well, or call it outside the compiled function."
@@ -37,6 +39,8 @@ def call_made_by_peer(world: Any, function: FunctionType, args: tuple, kwargs: d
 def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of an operator that takes functions: what eager runs for it, where nothing else is called around that."""
     name = operator.name()
+    if name in OPERATORS:
+        return call_control_flow(world, name, args, kwargs)
     if world.may_divide:
         for frame in reversed(world.machine.frames):
             peer = world.peers.get(frame.code.raw)
@@ -47,7 +51,7 @@ def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, 
     differentiated = torch.is_grad_enabled() and any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in tree_leaves((args, kwargs))
     )
-    if implementation is None or differentiated:
+    if implementation is None or (differentiated and name != "associative_scan"):
         raise Break("native-call", f"{name}, an operator that takes functions, is called", _REMEDY)
     return world.call(implementation, args, kwargs)
 

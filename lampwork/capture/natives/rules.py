@@ -21,6 +21,7 @@ import numpy
 import torch
 
 from lampwork import _torch, regions
+from lampwork.capture.flow.operators import call_public
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives import perform
@@ -229,6 +230,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (_torch.is_made_by_peer, call_made_by_peer),
     (_torch.calls_peer, _refusing("native-call", "{} is called", _OUTSIDE)),
     (_torch.is_nested_region, _call_region),
+    (_torch.is_control_flow, call_public),
     (_torch.is_collective, _refusing("native-call", "torch.distributed's {} is called", _OUTSIDE)),
     (_torch.without_disabling, _call_disabled_by_torch),
     (lambda function: function.__dict__.get("_torchdynamo_disable"), _DISABLED),

@@ -219,13 +219,6 @@ def _set_anomaly(world: Any, enabled: Any, check_nan: Any = True) -> None:
         raise Break("native-call", "anomaly detection is switched")
 
 
-def _conditional(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-    """`torch.cond` is a branch like others: one break where it is on contents."""
-    if pred:
-        return true_fn(*operands)
-    return false_fn(*operands)
-
-
 # Function transforms run natively on fakes, which they wrap; the functions in them are interpreted ----------------
 
 
@@ -350,7 +343,6 @@ NATIVES: dict[Any, Answer] = {
     RemovableHandle: _register_hook,
     torch.set_anomaly_enabled: _set_anomaly,
     torch.Tensor._is_view: _is_view,
-    torch.cond: InPython(_conditional),
     **({_torch.FUNCTION_APPLY: apply_function} if _torch.FUNCTION_APPLY else {}),
     _torch.load_decompositions: _load_decompositions,
     _torch.gradients_of_transform: _gradients_of_transform,

@@ -127,6 +127,8 @@ class Recording:
         self.numbers: Any = None
         #: Inputs that were made in inference mode.
         self.made_in_inference: list[Fake] = []
+        #: Nodes that were taken out of the graph: storages are known by their addresses, which stay in use.
+        self.taken_out: list[Any] = []
         self._storages: dict[int, FakeStorage] = {}
         self._tangents: list[torch.fx.Node] = []
         self._named = 0

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -83,7 +84,8 @@ class _Vector:
 
     def __init__(self, fake: Fake) -> None:
         self.fake = fake
-        self.scalars: dict[NumberExpr, Fake] = {}
+        #: None where the tensor is part of another graph: the number keeps its place.
+        self.scalars: dict[NumberExpr, Fake | None] = {}
 
 
 class BackedNumbers:
@@ -104,6 +106,18 @@ class BackedNumbers:
         self.assumed: dict[NumberExpr, int] = {}
         #: What the program knows to be in tensors of one element on the CPU, by storage: a number, or an expression.
         self.contents: dict[int, Any] = {}
+
+    @contextmanager
+    def forgotten(self) -> Iterator[None]:
+        """What tensors are made of numbers inside is forgotten: they are part of another graph."""
+        operands, scalars = dict(self._operands), {each: dict(held.scalars) for each, held in self._vectors.items()}
+        try:
+            yield
+        finally:
+            self._operands = operands
+            for device, held in self._vectors.items():
+                before = scalars.get(device, {})
+                held.scalars = {expression: before.get(expression) for expression in held.scalars}
 
     # Numbers --------------------------------------------------------------------------------------
 
@@ -197,7 +211,8 @@ class BackedNumbers:
         found = vector.scalars.get(number.expression)
         if found is not None:
             return found
-        index = len(vector.scalars)
+        has_place = number.expression in vector.scalars
+        index = list(vector.scalars).index(number.expression) if has_place else len(vector.scalars)
         if index == _CAPACITY:
             raise AssertionError("more numbers than a graph takes")
         made = self.recorder.call(torch.ops.aten.select.int, (vector.fake, 0, index), {})

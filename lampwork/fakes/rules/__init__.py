@@ -2,6 +2,7 @@
 
 from lampwork.fakes.rules import (  # noqa: F401
     backward,
+    control_flow,
     linalg,
     linear,
     memory,

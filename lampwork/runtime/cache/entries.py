@@ -337,7 +337,10 @@ def _slim(artifact: Artifact) -> Artifact:
         backward = replace(backward, eager=encode(backward.eager))
     # Functions that were made from text may name a module that never was.
     digests = {name: digest for name, digest in artifact.code_digests.items() if name.partition(":")[0] in sys.modules}
-    return replace(artifact, program=program, native=native, backward=backward, code_digests=digests, report={})
+    bodies = {name: replace(each, artifact=_slim(each.artifact)) for name, each in artifact.bodies.items()}
+    return replace(
+        artifact, program=program, native=native, backward=backward, code_digests=digests, bodies=bodies, report={}
+    )
 
 
 def _slim_step(step: object, keep_arguments: bool) -> Any:

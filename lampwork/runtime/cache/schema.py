@@ -335,12 +335,14 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),
+    artifact.CompiledBody: (ARTIFACT, many(INTS | NONE)),
     artifact.Artifact: (
         STR, many(of(guard.Guard)), SOURCES, many(NEW), many(EFFECT), OUTCOME, of(program.Program),
         of(program.NativeCode), STR, many(row(STR, INTS, many(DATA))), table(STR, STR), table(STR, STR),
         table(STR, of(float)), of(differentiation.Backward) | NONE, many(of(Diagnostic)),
         many(row(SOURCE, STR, INT), frozenset), BOOL, many(INT, frozenset), many(of(artifact.InitialState)), SOURCES,
-        many(of(templates.HostCall)), table(STR, STR), table(STR, STR), table(STR, STR),
+        many(of(templates.HostCall)), table(STR, STR), table(STR, STR), table(STR, of(artifact.CompiledBody)),
+        table(STR, STR),
     ),
 }  # fmt: skip
 

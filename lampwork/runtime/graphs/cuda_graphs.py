@@ -139,6 +139,9 @@ class GraphRunner:
 def why_not(artifact: Artifact) -> Diagnostic | None:
     """Why the program can never be captured; None if nothing speaks against it."""
     program = artifact.program
+    if artifact.bodies:
+        reason = "a branch or a loop is run by the host"
+        return Diagnostic("graph-host-value", reason, remedy=HOST_REMEDY)
     if program.found:
         return Diagnostic("graph-host-value", "a size depends on the contents of a tensor", remedy=HOST_REMEDY)
     elsewhere = {name for name, buffer in program.buffers.items() if buffer.device}

@@ -67,6 +67,11 @@ class Host:
         self.results = ResultMemory()
         self._constants: dict[str, torch.Tensor] = {}
         self._native = _load_native(artifact)
+        self.bodies: dict[str, Any] = {}
+        if artifact.bodies:
+            from lampwork.runtime.launch.control_flow import runner
+
+            self.bodies = {name: runner(Host(each.artifact), each, Rerun) for name, each in artifact.bodies.items()}
         workspace_bytes = artifact.program.workspace_bytes
         self.pool: Any = self._launching.leases(self._lease, workspace_bytes, self.device)
         namespace = self._names()
@@ -139,7 +144,7 @@ class Host:
             "checked": checked,
             "ResultMoved": ResultMoved,
             "scrap": lambda: torch.empty(0, device=self.device),
-            "operator": operator,
+            "operator": lambda name: self._bound(name) or operator(name),
             "below_autograd": _torch.below_autograd,
             "generator_states": lambda: _randomness().generator_states(self.device),
             "restore_generators": lambda states: _randomness().restore_generators(states, self.device),
@@ -161,6 +166,14 @@ class Host:
             names.update(NAMES, empty=poisoned(names["empty"]), large=poisoned(names["large"]))
         return names
 
+    def _bound(self, name: str) -> Callable[..., Any] | None:
+        """An operator that runs graphs, bound to those of this program."""
+        if not self.bodies:
+            return None
+        from lampwork.runtime.launch.control_flow import bound, runs_bodies
+
+        return bound(name, self.bodies) if runs_bodies(name) else None
+
     def _lease(self, workspace: torch.Tensor) -> Lease:
         tables = self._tables
         lease = Lease(len(self.artifact.native.buffer_order), len(tables["SIZES"]), workspace)
@@ -179,6 +192,8 @@ class Host:
         """Give back the memory that is idle."""
         self.pool.release()
         self.results.release()
+        for each in self.bodies.values():
+            each.release()
 
 
 def _load_native(artifact: Artifact) -> Any:

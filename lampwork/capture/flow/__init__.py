@@ -1,0 +1,1 @@
+"""Operators that take functions (`torch.cond`, loops): nodes whose arguments are graphs."""
