@@ -180,6 +180,15 @@ if TYPE_CHECKING:
         with_numbers,
     )
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
+    from lampwork._torch.kernel_writes import Elsewhere, written_by
+    from lampwork._torch.launches import (
+        base_function,
+        declared_kernel,
+        kernel_kind,
+        kernel_name,
+        triton_constant,
+        triton_type,
+    )
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
         CONSTANT_ANSWERS,
@@ -201,7 +210,9 @@ if TYPE_CHECKING:
         is_collective,
         is_compiling,
         is_nested_region,
+        is_of_wrapped_kernel,
         is_scripting,
+        is_wrap_triton,
         launches_triton,
         list_lerps,
         look_up_operator,
@@ -289,6 +300,8 @@ _LATER = (
     "given_numbers",
     "packed",
     "recurrent",
+    "launches",
+    "kernel_writes",
 )
 
 

@@ -41,6 +41,10 @@ def overload(name: str) -> Any:
 
 def direct_call(name: str) -> Callable:
     """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
+    if name.startswith("lampwork::launch."):
+        from lampwork._torch import launches
+
+        return launches.launch if name == launches.NAME else launches.launch_out
     found = overload(name)
     if found.namespace == GIVEN_NUMBERS:
         from lampwork._torch.given_numbers import calling, numbers_given
@@ -207,7 +211,7 @@ def _bernoulli_of(p: torch.Tensor, size: object, stride: object, dtype: torch.dt
 
 @once
 def _define_operators() -> Any:
-    from lampwork._torch import packed, recurrent
+    from lampwork._torch import launches, packed, recurrent
 
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
@@ -228,6 +232,9 @@ def _define_operators() -> Any:
         "float exponential_average_factor, float epsilon) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
     )
     library.impl("cudnn_batch_norm", _cudnn_batch_norm, "CompositeImplicitAutograd")
+    library.define(launches.SCHEMA)
+    library.impl("launch", launches.launch, key)
+    library.impl("launch", launches.without_memory, "Meta")
     library.define(packed.PACK, tags=(torch.Tag.dynamic_output_shape,))
     library.impl("pack_padded", packed.pack_padded, "CompositeImplicitAutograd")
     library.define(packed.PAD)
