@@ -24,6 +24,7 @@ from lampwork._torch.library import (
     functional_of_custom,
     has_python_derivative,
     if_given,
+    launches_in,
     many_of_one,
     named_operator,
     operators_of_libraries,
@@ -179,16 +180,17 @@ if TYPE_CHECKING:
         takes_numbers,
         with_numbers,
     )
-    from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.kernel_writes import Elsewhere, written_by
     from lampwork._torch.launches import (
         base_function,
         declared_kernel,
         kernel_kind,
         kernel_name,
+        launched_kernel,
         triton_constant,
         triton_type,
     )
+    from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
         CONSTANT_ANSWERS,

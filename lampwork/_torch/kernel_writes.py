@@ -1,10 +1,10 @@
-"""Which arguments a kernel of Triton may write, out of Triton's own intermediate code. Loaded by a capture that meets one.
+"""Which arguments a kernel of Triton may write, out of Triton's own intermediate code.
 
     tl.store(out + places, tl.load(x + places) * 2)         {"out"}
 
 A pointer is followed from the function's arguments through everything that computes with it: what is loaded is no
-pointer, and every operation that is not known to leave memory alone writes to all pointers that it is given. Numbers are
-arguments like others here, so that a branch on one counts with both of its sides.
+pointer, and every operation that is not known to leave memory alone writes to all pointers that it is given. Numbers
+are arguments like others here, so that a branch on one counts with both of its sides.
 """
 
 from __future__ import annotations

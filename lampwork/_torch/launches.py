@@ -2,8 +2,8 @@
 
     launch(str launch, Tensor[] written, Tensor[] read, SymInt[] numbers) -> Tensor[]
 
-gives what the kernel makes of `written`. `launch` says in words which kernel it is and what each of its arguments is made
-of, so that an entry on disk says it, too: JSON of
+gives what the kernel makes of `written`. `launch` says in words which kernel it is and what each of its arguments is
+made of, so that an entry on disk says it, too: JSON of
 
     kernel    [module, qualified name, digest], or ["", number, ""] for one that no name leads to
     args      the positional arguments, each as below
@@ -107,6 +107,12 @@ def declared_kernel(launch: str) -> str:
     return kernel_digest(kernel) if kernel_kind(kernel) else ""
 
 
+def launched_kernel(launch: str) -> str:
+    """The name of the kernel in a launch."""
+    module, qualname, _ = json.loads(launch)["kernel"]
+    return f"{module}.{qualname}" if module else base_function(_unnamed[qualname]).fn.__qualname__
+
+
 @functools.cache
 def launcher(launch: str) -> Callable[[Sequence[torch.Tensor], Sequence[int]], None]:
     """A function of tensors and numbers that launches what `launch` says. Raises `LookupError` where the kernel is not
@@ -154,7 +160,8 @@ class _Writer:
         if kind == "view":
             which, dims = rest
             sizes, strides = [", ".join(self.number() for _ in range(dims)) for _ in range(2)]
-            return f"view(tensors[{which}], [{sizes}], [{strides}], tensors[{which}].storage_offset() + {self.number()})"
+            root = f"tensors[{which}]"
+            return f"view({root}, [{sizes}], [{strides}], {root}.storage_offset() + {self.number()})"
         if kind == "number":
             return self.number()
         if kind == "float":

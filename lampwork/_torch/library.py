@@ -86,6 +86,12 @@ def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:
     return tuple(sorted(name for name in found if name.partition("::")[0] not in _RELEASED))
 
 
+def launches_in(graph: torch.fx.Graph) -> tuple[str, ...]:
+    """What `graph` launches of the program's own Triton kernels, sorted (see `launches.py`)."""
+    nodes = [node for node in graph.nodes if isinstance(node.target, OpOverload)]
+    return tuple(sorted({str(node.args[0]) for node in nodes if node.target.name() == "lampwork::launch"}))
+
+
 def schema_text(name: str) -> str:
     """The schema of the operator `name` in this process; empty where there is no such operator."""
     try:

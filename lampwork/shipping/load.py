@@ -105,7 +105,7 @@ def artifact_of(file: File, section: str, modules: bool) -> Artifact:
         raise file.error(f"does not fit this process: {missing}", "Import what the model needs before loading.")
     other = operators.changed(artifact.operators)
     if other:
-        raise file.error(f"calls the operator {other}, which is declared otherwise here", _MAKE_AGAIN)
+        raise file.error(f"calls {operators.described(other)}, which is declared otherwise here", _MAKE_AGAIN)
     return artifact
 
 

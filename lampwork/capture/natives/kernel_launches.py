@@ -5,12 +5,12 @@
         %launch = launch('{"kernel": ["module", "add", ..], ..}', [%out], [%x], [n, ceil(n / 64)])
         copy_(%out, %launch[0])
 
-What the kernel writes is found out (`_torch/kernel_writes.py`), or is every tensor that it gets. A tensor is given as the
-memory that it lies in where others lie there, too, and see what is written. Autograd knows nothing of a launch: no
+What the kernel writes is found out (`_torch/kernel_writes.py`), or is every tensor that it gets. A tensor is given as
+the memory that it lies in where others lie there, too, and see what is written. Autograd knows nothing of a launch: no
 version rises, and no history is made.
 
-Grids and heuristics are functions of the program, and are interpreted; for a kernel that is tuned, once for each choice.
-What is left to Triton is to compile kernels, to tune them, and to launch them.
+Grids and heuristics are functions of the program, and are interpreted; for a kernel that is tuned, once for each
+choice. What is left to Triton is to compile kernels, to tune them, and to launch them.
 """
 
 from __future__ import annotations
@@ -74,25 +74,28 @@ def refuse(why: str, remedy: str = "") -> NoReturn:
 class _Launch:
     def __init__(self, world: TorchWorld, kernel: Any) -> None:
         self.world, self.recorder, self.kernel = world, world.recorder, kernel
-        self.base = self.known(kernel)
-        while _torch.kernel_kind(self.base) != "function":
-            self.base = self.known(world.attribute(self.base, "fn"))
+        self.known(kernel)
+        self.base = kernel
+        while _torch.kernel_kind(self.base) in ("autotuner", "heuristics"):
+            self.base = world.attribute(self.base, "fn")
+        if _torch.kernel_kind(self.base) != "function":
+            refuse("is of a class that is not known")
+        world.attribute(self.base, "fn")  # which guards its code
         hooks = world.loader.settle(world.attribute(self.base, "pre_run_hooks"))
         if hooks:
             refuse("has hooks that run before it")
         self.parameters = inspect.signature(self.base.fn).parameters
         self.constants = {name for name, each in self.parameters.items() if "constexpr" in _annotation(each)}
         self.tensors: list[Fake] = []
-        #: Forms of `tensors` in the launch, and the numbers of those that are views.
+        #: Those that the launch takes, in the order in which it does.
         self.numbers: list[Any] = []
 
-    def known(self, kernel: Any) -> Any:
-        """`kernel`, which was there before the call and is guarded to be the same."""
+    def known(self, kernel: Any) -> None:
+        """Guards that it is this kernel, which was there before the call."""
         origin = self.world.loader.origin(kernel)
         if origin is None or not _torch.kernel_kind(kernel):
             refuse("is made in the program, or is of a class that is not known")
         self.world.guards.is_object(origin.source, kernel)
-        return kernel
 
     def record(self, given: list[Any], named: dict[str, Any], grid: Any) -> None:
         given = [self.value(each) for each in given]
@@ -341,7 +344,8 @@ class _Launch:
         """The elements of a dense tensor, in the order in which they lie."""
         if not is_dense(tensor.size(), tensor.stride()):
             refuse("writes a part of a tensor that has gaps", "Call contiguous() on it.")
-        order = sorted(range(tensor.dim()), key=lambda place: (-int(tensor.stride()[place]), -int(tensor.size()[place])))
+        sizes, strides = tensor.size(), tensor.stride()
+        order = sorted(range(tensor.dim()), key=lambda place: (-int(strides[place]), -int(sizes[place])))
         if order != sorted(order):
             tensor = self.recorder.call(aten.permute.default, (tensor, order), {})
         return self.recorder.call(aten.view.default, (tensor, [tensor.numel()]), {})

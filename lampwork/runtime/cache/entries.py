@@ -355,7 +355,10 @@ def _portable(artifact: Artifact, note: Note) -> bool:
         return False
     for name, declared in artifact.operators.items():
         if not declared:
-            note(f"not stored: the derivative of {name} is written in Python")
+            what = f"the derivative of {name} is written in Python"
+            if name.startswith("{"):
+                what = f"{operators.described(name)} cannot be found by name in another process"
+            note(f"not stored: {what}")
             return False
     for guard in artifact.guards:
         for ref in guard.test.references():
@@ -383,7 +386,7 @@ def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
         return None
     other = operators.changed(artifact.operators)
     if other:
-        note(f"miss: the operator {other} is declared otherwise")
+        note(f"miss: {operators.described(other)} is declared otherwise")
         return None
     touch(folder, path.name)
     return artifact
