@@ -182,6 +182,8 @@ if TYPE_CHECKING:
     )
     from lampwork._torch.kernel_writes import Elsewhere, written_by
     from lampwork._torch.launches import (
+        LAUNCH,
+        LAUNCH_OUT,
         base_function,
         declared_kernel,
         kernel_kind,

@@ -35,8 +35,8 @@ import torch
 
 from lampwork.ir.reference import code_digest, find
 
-NAME = "lampwork::launch.default"
-OUT = "lampwork::launch.out"
+LAUNCH = "lampwork::launch.default"
+LAUNCH_OUT = "lampwork::launch.out"
 SCHEMA = "launch(str launch, Tensor[] written, Tensor[] read, SymInt[] numbers) -> Tensor[]"
 
 #: Classes of Triton's kernels, and of what stands for `torch.library.wrap_triton`'s.
@@ -190,19 +190,20 @@ def _chosen(choices: Sequence[dict[str, Any]], grids: Sequence[tuple]) -> Callab
 def launch(launch: str, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], numbers: Sequence[int]) -> Any:
     """What the kernel makes of `written`, which stays as it is."""
     made = [torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=each.device) for each in written]
-    launch_out(launch, written, read, numbers, out=made)
+    launch_out(launch, written, read, numbers, **{f"out{place}": each for place, each in enumerate(made)})
     return made
 
 
 def launch_out(
-    launch: str, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], numbers: Sequence[int], *,
-    out: Sequence[torch.Tensor],
+    launch: str, written: Sequence[torch.Tensor | None], read: Sequence[torch.Tensor], numbers: Sequence[int],
+    **out: torch.Tensor,
 ) -> None:  # fmt: skip
-    """The same in given memory, which may be that of `written`."""
-    for target, value in zip(out, written, strict=True):
+    """The same in given memory, `out0` and so on, which may be that of `written`; None for one whose contents nobody
+    knows."""
+    for target, value in zip(out.values(), written, strict=True):
         if value is not None and target.data_ptr() != value.data_ptr():
             target.copy_(value)
-    launcher(launch)([*out, *read], numbers)
+    launcher(launch)([*out.values(), *read], numbers)
 
 
 def without_memory(launch: str, written: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:

@@ -44,7 +44,7 @@ def direct_call(name: str) -> Callable:
     if name.startswith("lampwork::launch."):
         from lampwork._torch import launches
 
-        return launches.launch if name == launches.NAME else launches.launch_out
+        return launches.launch if name == launches.LAUNCH else launches.launch_out
     found = overload(name)
     if found.namespace == GIVEN_NUMBERS:
         from lampwork._torch.given_numbers import calling, numbers_given
@@ -62,8 +62,11 @@ def returns_list(name: str) -> bool:
     return len(returns) == 1 and str(returns[0].type).startswith("List[")
 
 
-def out_arguments(name: str) -> tuple[str, ...]:
-    """Names of the arguments that the overload `name` writes its results to, in order."""
+def out_arguments(name: str, results: int = 1) -> tuple[str, ...]:
+    """Names of the arguments that the overload `name` writes its results to, in order; our own write to `out`, but for
+    launches of kernels, which have `out0`, `out1` and so on."""
+    if name.startswith("lampwork::"):
+        return ("out",) if name != "lampwork::launch.out" else tuple(f"out{place}" for place in range(results))
     arguments = overload(name)._schema.arguments
     return tuple(each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write)
 

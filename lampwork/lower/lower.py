@@ -52,6 +52,7 @@ from lampwork.ir.program import (
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import Size, SizeExpr, symbols
 from lampwork.lower import expressions as ex
+from lampwork.lower.launches import is_unset, launches_into_inputs
 from lampwork.lower.mixed_types import are_refused
 from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
 from lampwork.lower.rules import COPIES, GPU_FORMULAS, PLACED, RULES, VIEWS, Rule
@@ -113,6 +114,8 @@ class Lowering(Nests):
         self.rematerialised: set[str] = set()
         #: Symbols that calls of ATen decide: result and dimension of each.
         self.found: dict[str, tuple[str, int]] = {}
+        #: Inputs that launches of kernels write to, by launch and place.
+        self.into_inputs = launches_into_inputs(functional)
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
         self.values: dict[Node, Any] = {}
         self.inputs: list[str] = []
@@ -167,9 +170,17 @@ class Lowering(Nests):
         places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in
                   ((value,) if single else value or ())]  # fmt: skip
         finds = self.sizes_found()
+        launches = name == _torch.LAUNCH and not any(places)
+        into: dict[int, TensorValue] = {}
+        if launches:
+            into = {place: each for place, each in enumerate(args[1]) if (self.node, place) in self.into_inputs}
+            mutates = [each.ref.buffer for each in into.values()]
+            args, out_variant = (args[0], self.without_unset(args[1]), *args[2:]), _torch.LAUNCH_OUT
         outputs: list[TensorValue | None] = []
         for position, meta in enumerate(metas):
-            if meta is None or not (single or self.needed(position) or position in finds):
+            if position in into:
+                outputs.append(into[position])
+            elif meta is None or not (single or launches or self.needed(position) or position in finds):
                 outputs.append(None)
             else:
                 made = self.new_buffer(meta, "" if single else str(position), places[position])
@@ -192,6 +203,16 @@ class Lowering(Nests):
             )
         )
         return outputs[0] if single else tuple(outputs)
+
+    def is_in_input(self, value: TensorValue) -> bool:
+        """Whether it is an input that a launch has written to."""
+        return any(self.inputs[index] == value.ref.buffer for index in self.into_inputs.values())
+
+    def without_unset(self, written: tuple) -> tuple:
+        """What a launch writes to, with None for memory that nobody has written to yet."""
+        nodes = self.node.args[1]
+        assert isinstance(nodes, (tuple, list))
+        return tuple([None if is_unset(node) else value for node, value in zip(nodes, written, strict=True)])
 
     def sizes_found(self) -> dict[int, list[tuple[str, int]]]:
         """Symbols that the current node's results are the first to have, by result: (name, dimension)."""
@@ -406,6 +427,9 @@ class Lowering(Nests):
         for position, node in enumerate(outputs):
             value = self.values[node] if isinstance(node, Node) else node
             self.origin = Origin(node.name if isinstance(node, Node) else "output", "output")
+            if isinstance(value, TensorValue) and self.is_in_input(value) and position not in returned:
+                values.append(value)  # by a launch
+                continue
             if isinstance(value, TensorValue) and (position in returned or position in written):
                 # A result owns its memory, and a write must not read what another write changes.
                 kind = self.buffers[value.ref.buffer].kind
@@ -416,7 +440,10 @@ class Lowering(Nests):
             values.append(value)
         beside = {index: group for group in self.functional.overlapping for index in group}
         rows = dict(self.functional.rows)
+        launched = set(self.into_inputs.values())
         for target, source in self.functional.writes:
+            if target in launched:
+                continue
             self.write_input(target, values[source], beside.get(target, ()), rows.get(target))
         results = tuple(self.result(result, values) for result in self.functional.results)
         results += tuple(ScalarResult(size_of(number)) for number in self.functional.numbers)
