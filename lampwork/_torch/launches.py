@@ -1,6 +1,6 @@
 """Launches of the program's own Triton kernels as one operator of ours, which writes to nothing:
 
-    launch(str launch, Tensor[] written, Tensor[] read, SymInt[] numbers) -> Tensor[]
+    launch(str launch, Tensor[] written, Tensor[] read, SymInt[] numbers, Tensor[] items) -> Tensor[]
 
 gives what the kernel makes of `written`. `launch` says in words which kernel it is and what each of its arguments is
 made of, so that an entry on disk says it, too: JSON of
@@ -8,7 +8,7 @@ made of, so that an entry on disk says it, too: JSON of
     kernel    [module, qualified name, digest], or ["", number, ""] for one that no name leads to
     args      the positional arguments, each as below
     kwargs    pairs of a name and an argument
-    grids     pairs of a choice of constants ({} where there is one) and the grid's sizes
+    grids     pairs of a choice of constants ({} where there is one) and the grid's sizes, each as an argument
 
     ["tensor", 2]              the third of `written` and `read`
     ["view", 2, 1]             of its memory, in a row: as many dimensions, whose sizes, strides and offset are the next
@@ -16,6 +16,7 @@ made of, so that an entry on disk says it, too: JSON of
     ["number"]                 the next of `numbers`
     ["constant", 3]            None, a bool, an integer or a text
     ["float", "0x1.8p+0"]
+    ["item"]                   the number in the next of `items`, which have one element
     ["dtype", "float32"]       one of PyTorch's; ["type", "fp32"] one of Triton's
     ["tuple", [..]]
 
@@ -37,7 +38,7 @@ from lampwork.ir.reference import code_digest, find
 
 LAUNCH = "lampwork::launch.default"
 LAUNCH_OUT = "lampwork::launch.out"
-SCHEMA = "launch(str launch, Tensor[] written, Tensor[] read, SymInt[] numbers) -> Tensor[]"
+SCHEMA = "launch(str launch, Tensor[] written, Tensor[] read, SymInt[] numbers, Tensor[] items) -> Tensor[]"
 
 #: Classes of Triton's kernels, and of what stands for `torch.library.wrap_triton`'s.
 _KERNELS = {
@@ -114,9 +115,9 @@ def launched_kernel(launch: str) -> str:
 
 
 @functools.cache
-def launcher(launch: str) -> Callable[[Sequence[torch.Tensor], Sequence[int]], None]:
-    """A function of tensors and numbers that launches what `launch` says. Raises `LookupError` where the kernel is not
-    there."""
+def launcher(launch: str) -> Callable[[Sequence[torch.Tensor], Sequence[int], Sequence[torch.Tensor]], None]:
+    """A function of tensors, numbers and items that launches what `launch` says. Raises `LookupError` where the kernel
+    is not there."""
     said = json.loads(launch)
     module, qualname, digest = said["kernel"]
     kernel = find(module, qualname) if module else _unnamed[qualname]
@@ -125,14 +126,14 @@ def launcher(launch: str) -> Callable[[Sequence[torch.Tensor], Sequence[int]], N
     writer = _Writer()
     arguments = [writer.text(each) for each in said["args"]]
     arguments += [f"{name}={writer.text(each)}" for name, each in said["kwargs"]]
-    grids = [(choice, [writer.number() for _ in range(count)]) for choice, count in said["grids"]]
+    grids = [(choice, [writer.text(each) for each in sizes]) for choice, sizes in said["grids"]]
     tuples = ["(" + "".join(f"{each}, " for each in grid) + ")" for _, grid in grids]
     if len(grids) == 1:
         grid = tuples[0]
     else:
         choices = writer.name([choice for choice, _ in grids])
         grid = f"chosen({choices}, ({', '.join(tuples)}))"
-    text = f"lambda tensors, numbers: run({', '.join([*arguments, f'grid={grid}', 'warmup=False'])})"
+    text = f"lambda tensors, numbers, items: run({', '.join([*arguments, f'grid={grid}', 'warmup=False'])})"
     names = {"run": kernel.run, "view": torch.as_strided, "chosen": _chosen, **writer.names}
     return eval(text, names)
 
@@ -142,7 +143,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
-        self.taken = 0
+        self.taken = self.items = 0
 
     def name(self, value: Any) -> str:
         name = f"c{len(self.names)}"
@@ -164,6 +165,9 @@ class _Writer:
             return f"view({root}, [{sizes}], [{strides}], {root}.storage_offset() + {self.number()})"
         if kind == "number":
             return self.number()
+        if kind == "item":
+            self.items += 1
+            return f"items[{self.items - 1}].item()"
         if kind == "float":
             return self.name(float.fromhex(rest[0]))
         if kind == "dtype":
@@ -187,23 +191,26 @@ def _chosen(choices: Sequence[dict[str, Any]], grids: Sequence[tuple]) -> Callab
     return grid
 
 
-def launch(launch: str, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], numbers: Sequence[int]) -> Any:
+def launch(
+    launch: str, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], numbers: Sequence[int],
+    items: Sequence[torch.Tensor],
+) -> Any:  # fmt: skip
     """What the kernel makes of `written`, which stays as it is."""
     made = [torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=each.device) for each in written]
-    launch_out(launch, written, read, numbers, **{f"out{place}": each for place, each in enumerate(made)})
+    launch_out(launch, written, read, numbers, items, **{f"out{place}": each for place, each in enumerate(made)})
     return made
 
 
 def launch_out(
     launch: str, written: Sequence[torch.Tensor | None], read: Sequence[torch.Tensor], numbers: Sequence[int],
-    **out: torch.Tensor,
+    items: Sequence[torch.Tensor], **out: torch.Tensor,
 ) -> None:  # fmt: skip
     """The same in given memory, `out0` and so on, which may be that of `written`; None for one whose contents nobody
     knows."""
     for target, value in zip(out.values(), written, strict=True):
         if value is not None and target.data_ptr() != value.data_ptr():
             target.copy_(value)
-    launcher(launch)([*out.values(), *read], numbers)
+    launcher(launch)([*out.values(), *read], numbers, items)
 
 
 def without_memory(launch: str, written: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:

@@ -149,7 +149,7 @@ class _Plan:
 
 def _write_in_place(call: Extern, number: int, plan: _Plan) -> None:
     """The program's own Triton kernels write where they are given memory that nobody needs again as it was."""
-    _, written, read, *_ = call.args
+    _, written, read, _, _ = call.args
     for value, output in zip(written, call.outputs, strict=True):
         if value is None or output is None:
             continue

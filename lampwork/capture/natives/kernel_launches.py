@@ -25,9 +25,12 @@ import torch
 from lampwork import _torch
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.scalar import Scalar
+from lampwork.capture.record.scalars import Scalars
+from lampwork.capture.values.scalar import Scalar, is_unbacked
 from lampwork.capture.values.sizes import number, simplified
-from lampwork.fakes.shapes import is_dense
+from lampwork.capture.values.unbacked_numbers import as_size
+from lampwork.fakes.operators import operator
+from lampwork.fakes.shapes import infer, is_dense
 from lampwork.fakes.shared_memory import is_same_view, share_elements
 from lampwork.fakes.views import has_symbols
 
@@ -89,6 +92,7 @@ class _Launch:
         self.tensors: list[Fake] = []
         #: Those that the launch takes, in the order in which it does.
         self.numbers: list[Any] = []
+        self.items: list[Fake] = []
 
     def known(self, kernel: Any) -> None:
         """Guards that it is this kernel, which was there before the call."""
@@ -114,15 +118,16 @@ class _Launch:
         places, written_roots, read_roots = self.roots(written)
         arguments = [self.form(each, places) for each in given]
         keywords = [[name, self.form(each, places)] for name, each in named.items()]
-        self.numbers += [each for _, sizes in grids for each in sizes]
+        sizes = [[choice, [self.form(each, {}) for each in found]] for choice, found in grids]
         launch = json.dumps({
             "kernel": _torch.kernel_name(kernel), "args": arguments, "kwargs": keywords,
-            "grids": [[choice, len(sizes)] for choice, sizes in grids],
+            "grids": sizes,
         })  # fmt: skip
-        call = self.recorder.call
-        made = call(_torch.overload("lampwork::launch"), (launch, written_roots, read_roots, self.numbers), {})
+        op, recorder = _torch.overload("lampwork::launch"), self.recorder
+        made = infer(op, (launch, written_roots, read_roots, self.numbers, []), {})
+        recorder.record(operator(op), (launch, written_roots, read_roots, self.numbers, self.items), {}, made)
         for root, value in zip(written_roots, made, strict=True):
-            call(aten.copy_.default, (root, value), {})
+            recorder.call(aten.copy_.default, (root, value), {})
 
     # Arguments --------------------------------------------------------------------------------------------------------
 
@@ -131,7 +136,9 @@ class _Launch:
         value = simplified(value)
         kind = type(value)
         if kind is Scalar:
-            return value.take()
+            if value.kind not in (int, float):
+                return value.take()
+            return as_size(self.recorder, value) if is_unbacked(value) else value
         if kind is torch.SymBool or kind is torch.SymFloat:
             return number(value)
         if kind is tuple:
@@ -152,7 +159,7 @@ class _Launch:
     def fixed(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Keywords with numbers in place of symbols where Triton takes constants."""
         return {
-            name: each if name in self.parameters and name not in self.constants else number(each)
+            name: each if name in self.parameters and name not in self.constants else _known(each)
             for name, each in named.items()
         }
 
@@ -167,7 +174,7 @@ class _Launch:
             named = dict(named)
             for name, function in world.loader.settle(world.attribute(kernel, "values")).items():
                 meta = {**dict(zip(self.parameters, given)), **named}
-                named[name] = number(self.value(world.machine.call(function, (meta,))))
+                named[name] = _known(self.value(world.machine.call(function, (meta,))))
             yield from self.variants(inner, given, named, choice)
             return
         configs = world.loader.settle(world.attribute(kernel, "configs"))
@@ -198,7 +205,7 @@ class _Launch:
                 if parameter.default is inspect.Parameter.empty:
                     refuse(f"is launched without {name}")
                 bound[name] = self.value(parameter.default)
-        return {name: number(each) if name in self.constants else each for name, each in bound.items()}
+        return {name: _known(each) if name in self.constants else each for name, each in bound.items()}
 
     def grid(self, grid: Any, meta: dict[str, Any]) -> list[Any]:
         if not isinstance(grid, (tuple, list)):
@@ -206,7 +213,7 @@ class _Launch:
         if not isinstance(grid, (tuple, list)):
             refuse("is launched over a grid that is no tuple")
         sizes = [self.value(each) for each in self.world.loader.settle(grid)]
-        if not 1 <= len(sizes) <= 3 or not all(type(each) in (int, bool, torch.SymInt) for each in sizes):
+        if not 1 <= len(sizes) <= 3 or not all(type(each) in (int, bool, torch.SymInt, Scalar) for each in sizes):
             refuse("is launched over a grid of other sizes than integers")
         return [int(each) if type(each) is bool else each for each in sizes]
 
@@ -220,6 +227,9 @@ class _Launch:
         if kind is torch.SymInt:
             self.numbers.append(value)
             return ["number"]
+        if kind is Scalar:
+            self.items.append(Scalars(self.recorder).in_tensor(value))
+            return ["item"]
         if kind is tuple:
             return ["tuple", [self.form(each, places) for each in value]]
         if kind is float:
@@ -360,6 +370,11 @@ def _annotation(parameter: inspect.Parameter) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
+def _known(value: Any) -> Any:
+    """A number that Triton takes for a constant, guarded."""
+    return value.take() if type(value) is Scalar else number(value)
+
+
 def _same_grid(left: list[Any], right: list[Any]) -> bool:
     return len(left) == len(right) and all(
         type(one) is type(other) and str(one) == str(other) for one, other in zip(left, right)
@@ -372,4 +387,6 @@ def _stand_in(value: Any) -> Any:
         return torch.empty(0, dtype=value.dtype)
     if type(value) is torch.SymInt:
         return 2
+    if type(value) is Scalar:
+        return 2 if value.kind is int else 0.5
     return tuple(map(_stand_in, value)) if type(value) is tuple else value

@@ -650,7 +650,7 @@ rule("_embedding_bag")(_embedding_bag(0))
 rule("_embedding_bag_forward_only")(_embedding_bag(1))
 
 
-def _launch(launch: str, written: Sequence[torch.Tensor], read: object, numbers: object) -> list[Spec]:
+def _launch(launch: str, written: Sequence[torch.Tensor], *_: object) -> list[Spec]:
     """What a kernel of the program's makes of each tensor that it writes."""
     return [Spec(tuple(each.size()), tuple(each.stride()), each.dtype, each.device) for each in written]
 
