@@ -161,15 +161,18 @@ class _Writes:
     """What functions write, each looked at once."""
 
     def __init__(self, functions: Mapping[str, _Operation]) -> None:
-        self.functions = functions
-        self.known: dict[str, set[int]] = {}
+        self.functions = dict(functions)
+        self.known: dict[str, _Function] = {}
+
+    def function(self, name: str) -> _Function:
+        """Raises `KeyError` for a function that calls itself, which Triton has none of."""
+        if name not in self.known:
+            self.known[name] = _Function(self, self.functions.pop(name))
+        return self.known[name]
 
     def of(self, name: str) -> set[int]:
         """Positions of the arguments that the function writes to."""
-        if name not in self.known:
-            self.known[name] = set()  # of no use to a function that calls itself, which Triton has none of
-            self.known[name] = _Function(self, self.functions[name]).written
-        return self.known[name]
+        return self.function(name).written
 
 
 class _Function:
@@ -178,6 +181,8 @@ class _Function:
         #: Positions of the arguments that a value may point into.
         self.origins: dict[int, set[int]] = {}
         self.written: set[int] = set()
+        #: Likewise of each of its results.
+        self.returned: dict[int, set[int]] = {}
         self.jumped: set[int] = set()
         entry, *self.others = function.blocks
         for position, each in enumerate(entry.arguments):
@@ -216,10 +221,17 @@ class _Function:
         if name in _STORES:
             self.write(each.operands[: _STORES[name]])
             return
+        if name == "tt.return":
+            for position, value in enumerate(each.operands):
+                self.returned.setdefault(position, set()).update(self.reached([value]))
         if name == "tt.call":
-            written = self.writes.of(each.callee)
-            self.write(value for position, value in enumerate(each.operands) if position in written)
-        elif not name.startswith(_COMPUTING) and name not in _KNOWN:
+            called = self.writes.function(each.callee)
+            self.write(each.operands[position] for position in called.written)
+            for position, value in enumerate(each.results):
+                given = [each.operands[origin] for origin in called.returned.get(position, ())]
+                self.flow(self.reached(given), value)
+            return
+        if not name.startswith(_COMPUTING) and name not in _KNOWN:
             self.write(each.operands)
         if each.blocks:
             self.regions(each)

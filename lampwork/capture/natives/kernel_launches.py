@@ -32,7 +32,6 @@ from lampwork.capture.values.unbacked_numbers import as_size
 from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import infer, is_dense
 from lampwork.fakes.shared_memory import is_same_view, share_elements
-from lampwork.fakes.views import has_symbols
 
 if TYPE_CHECKING:
     from lampwork.capture.world import TorchWorld
@@ -312,15 +311,23 @@ class _Launch:
         inputs = [each for each in self.recorder.inputs if isinstance(each, Fake) and _torch.storage_key(each) == key]
         if len(inputs) > 1:
             return self.of_inputs(group, inputs)
-        alike = all(is_same_view(each, first) for each in group)
-        if inputs:
-            if alike and is_same_view(first, inputs[0]):
-                return [(group, first)]
-            return [(group, self.in_a_row(inputs[0]))]
-        whole = is_dense(first.size(), first.stride()) and not first._is_view()
-        if alike and (whole or self.fills(first)):
+        root = inputs[0] if inputs else self.made_first(first)
+        if all(is_same_view(each, root) for each in group):
             return [(group, first)]
-        return [(group, self.everything(first))]
+        return [(group, self.in_a_row(root))]
+
+    def made_first(self, tensor: Fake) -> Fake:
+        """The tensor that the memory of `tensor` was made for."""
+        node = self.recorder.node_of(tensor)
+        while True:
+            of_views = node.args[0] if node.target is _torch.getitem else node
+            if not _torch.is_operator(of_views.target) or operator(of_views.target).kind != "view":
+                break
+            node = of_views.args[0]
+        made = node.meta["val"]
+        if type(made) is not Fake or _torch.storage_key(made) != _torch.storage_key(tensor):
+            refuse("writes memory of which nothing tells what else lies in it", "Call clone() on it.")
+        return made
 
     def of_inputs(self, group: list[Fake], inputs: list[Fake]) -> list[tuple[list[Fake], Fake]]:
         """Inputs that share a storage, and no element."""
@@ -331,24 +338,6 @@ class _Launch:
                 if other is not each and share_elements(each, other) is not False:
                     refuse("writes memory of several of the call's tensors", "Call clone() on one of them.")
         return [([each], each) for each in group]
-
-    def fills(self, tensor: Fake) -> bool:
-        """Whether no other element lies in the memory of `tensor`."""
-        if has_symbols((tensor,)) or not is_dense(tensor.size(), tensor.stride()):
-            return False
-        return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-
-    def everything(self, tensor: Fake) -> Fake:
-        """All of the memory that `tensor` lies in, in a row."""
-        if has_symbols((tensor,)) or not tensor.element_size():
-            base = tensor._base
-            if base is None or not is_dense(base.size(), base.stride()) or base.dtype != tensor.dtype:
-                refuse("writes a part of a tensor whose size varies", "Call clone() on it.")
-            return self.in_a_row(base)
-        count, rest = divmod(tensor.untyped_storage().nbytes(), tensor.element_size())
-        if rest:
-            refuse("writes memory of several types")
-        return self.recorder.call(aten.as_strided.default, (tensor, [count], [1], 0), {})
 
     def in_a_row(self, tensor: Fake) -> Fake:
         """The elements of a dense tensor, in the order in which they lie."""
