@@ -31,17 +31,21 @@ def written_by(kernel: Any, given: Mapping[str, Any]) -> set[str] | None:
     from triton.runtime.jit import JITFunction
 
     try:
-        module, names = _intermediate_code(kernel if isinstance(kernel, JITFunction) else JITFunction(kernel.fn), given)
+        compiled = kernel
+        if not isinstance(kernel, JITFunction):
+            compiled = JITFunction(kernel.fn)
+            if compiled.cache_key and compiled.used_global_vals:
+                return None  # the interpreter does not look whether they change, as Triton does
+        module, names = _intermediate_code(compiled, given)
         text = module.str_nodebug()
+        written = {names[each] for each in _Writes(_functions(module)).of(module.get_entry_func_name())}
     except Exception as error:  # whatever the kernel does that cannot be compiled for these arguments
         if "pointer_type" in inspect.getsource(kernel.fn):
             raise Elsewhere from error
         return None
     if "tt.int_to_ptr" in text or "!tt.ptr<!tt.ptr" in text:
         raise Elsewhere
-    functions = _functions(module)
-    written = _Writes(functions).of(module.get_entry_func_name())
-    return {names[position] for position in written}
+    return written
 
 
 def _intermediate_code(kernel: Any, given: Mapping[str, Any]) -> tuple[Any, list[str]]:

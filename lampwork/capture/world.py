@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from lampwork._torch import InitialStates
     from lampwork.capture.record.recorder import Recorder
 
-_TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
+#: Where no line is the user's: torch itself, and Triton, which is installed beside it.
+_LIBRARIES = (torch.__file__.rpartition("/")[0] + "/", torch.__file__.rpartition("/torch/")[0] + "/triton/")
 
 
 class TorchWorld(Dispatcher):
@@ -148,7 +149,7 @@ class TorchWorld(Dispatcher):
     # Where we are
 
     def location(self) -> Location:
-        """The user's line being interpreted: the innermost outside torch itself, with the module it belongs to."""
+        """The user's line being interpreted: the innermost outside torch and Triton, with the module it belongs to."""
         machine = self.__dict__.get("machine")
         if machine is None or not machine.frames:
             return Location()
@@ -165,7 +166,7 @@ class TorchWorld(Dispatcher):
             code = frame.code
             if code.hidden:
                 continue
-            if chosen is None and not code.raw.co_filename.startswith(_TORCH_DIRECTORY):
+            if chosen is None and not code.raw.co_filename.startswith(_LIBRARIES):
                 chosen = frame
             if not module and frame.locals and isinstance(frame.locals[0], torch.nn.Module):
                 module = self.families.module.path(frame.locals[0])
