@@ -141,9 +141,11 @@ class _Run:
             self.tensors[name] = OPERATORS[item.out_variant](*[self.argument(v) for v in item.args], out=out)
             return
         if item.out_variant == _torch.LAUNCH_OUT:
-            made = [self.allocate(name) for name in item.outputs if name is not None]
-            self.tensors |= dict(zip((name for name in item.outputs if name is not None), made, strict=True))
-            outs = zip(_torch.out_arguments(item.out_variant, len(made)), made)
+            for name in item.outputs:
+                if name is not None and name not in item.mutates:
+                    self.tensors[name] = self.allocate(name)
+            names = _torch.out_arguments(item.out_variant, len(item.outputs))
+            outs = zip(names, [self.tensors[name] for name in item.outputs if name is not None], strict=True)
             _torch.direct_call(item.out_variant)(*[self.argument(v) for v in item.args], **dict(outs))
             return
         namespace, _, packet_name = item.op.partition("::")

@@ -34,7 +34,7 @@ from lampwork.ir.loops import (
     storage_numel,
 )
 from lampwork.ir.program import Extern, FromBuffer, Launch, Lowered, Step, TensorRef, launch_instances, step_buffers
-from lampwork.ir.size import Size, Symbol, bounds, linear_terms
+from lampwork.ir.size import Size, Symbol, bounds, linear_terms, mul
 from lampwork.schedule.expressions import estimate
 from lampwork.schedule.segment import with_name
 
@@ -157,9 +157,21 @@ def _write_in_place(call: Extern, number: int, plan: _Plan) -> None:
         one, other = plan.buffers[value.buffer], plan.buffers[output]
         whole = (value.dtype, value.shape, value.strides, value.offset) == (one.dtype, one.shape, one.strides, 0)
         alike = whole and (one.shape, one.strides) == (other.shape, other.strides)
+        counts = {_count_in_a_row(each) for each in (value, one, other)}
+        alike = alike or (len(counts) == 1 and None not in counts and value.dtype == one.dtype and value.offset == 0)
         names = [plan.name(each.buffer) for each in (*written, *read) if each is not None]
         if alike and names.count(given) == 1 and plan.allows(number, given, output):
             plan.join(given, output)
+
+
+def _count_in_a_row(each: TensorRef | Buffer) -> Size | None:
+    """The number of elements of what is contiguous; None for others."""
+    count: Size = 1
+    for extent, stride in zip(reversed(each.shape), reversed(each.strides)):
+        if stride != count:
+            return None
+        count = mul(count, extent)
+    return count
 
 
 #: What ATen calls that launch kernels of the program's own are known by.
