@@ -25,6 +25,7 @@ from lampwork._torch.library import (
     has_python_derivative,
     if_given,
     launches_in,
+    lengths_written,
     many_of_one,
     named_operator,
     operators_of_libraries,

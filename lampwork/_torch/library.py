@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,9 +23,13 @@ def overload(name: str) -> Any:
     if namespace == "lampwork":
         _define_operators()
     elif namespace == _PURE:
+        lengths: tuple[int, ...] = ()
+        if operator.startswith("lists"):
+            counts, _, operator = operator[5:].partition("_")
+            lengths = tuple(map(int, counts.split("x")))
         digits, _, rest = operator[2:].partition("_")
         origin, rest = rest[: int(digits)], rest[int(digits) + 1 :]
-        pure = functional_of_custom(getattr(getattr(getattr(torch.ops, origin), rest), variant or "default"))
+        pure = functional_of_custom(getattr(getattr(getattr(torch.ops, origin), rest), variant or "default"), lengths)
         assert pure is not None
         return pure
     elif namespace == DRAWING:
@@ -272,12 +276,14 @@ GIVEN_NUMBERS = "lampwork_given_numbers"
 
 
 @once
-def functional_of_custom(op: OpOverload) -> OpOverload | None:
+def functional_of_custom(op: OpOverload, lengths: tuple[int, ...] = ()) -> OpOverload | None:
     """For an operator of a user's that writes to tensors: our operator with its own results (`own_results`), followed
-    by what it would have written, which leaves its arguments alone. Of a list of tensors that is a list; of a tensor
-    that is not given, some tensor. None for results that are views of arguments, and for lists beside other results.
+    by what it would have written, which leaves its arguments alone. Of a list of tensors that is a list if there is
+    nothing else, or one result for each of its elements; of a tensor that is not given, some tensor. None for results
+    that are views of arguments, and for lists beside other results that it does not write.
 
-    `OpOverload._schema`; the new operator lives in a library of ours, under a name that `overload` can read.
+    `lengths`: those of the lists that are written (`lengths_written`). `OpOverload._schema`; the new operator lives in
+    a library of ours, under a name that `overload` can read.
     """
     schema = op._schema
     written = [each for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
@@ -291,25 +297,38 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
     arguments = arguments[arguments.index("(") : arguments.rindex(" -> ")]
     own = own_results(op)
     results = [_type_text(schema.returns[place].type) for place in own]
-    results += ["Tensor[]" if str(each.type) == "List[Tensor]" else "Tensor" for each in written]
+    if lengths:
+        count = sum(lengths) + sum("List" not in str(each.type) for each in written)
+        results += ["Tensor"] * count
+    else:
+        results += ["Tensor[]" if "List" in str(each.type) else "Tensor" for each in written]
     if len(results) > 1 and any(each.endswith("[]") for each in results):
         return None
     pure = f"of{len(origin)}_{origin}_{name}"
+    if lengths:
+        pure = f"lists{'x'.join(map(str, lengths))}_{pure}"
     full = pure if op._overloadname == "default" else f"{pure}.{op._overloadname}"
     positions = {argument.name: place for place, argument in enumerate(schema.arguments)}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given, named = list(args), dict(kwargs)
-        copies = []
+        copies: list[Any] = []
+        nothing = torch.empty(0, device=_device_in((args, tuple(kwargs.values()))))
         for argument in written:
             place = positions[argument.name]
             holder: Any = given if place < len(given) else named
             key: Any = place if place < len(given) else argument.name
             value = holder[key] if place < len(given) else named.get(argument.name)
             if value is None:
-                copies.append(torch.empty(0))
+                copies.append(nothing)
                 continue
-            holder[key] = [each.clone() for each in value] if isinstance(value, (list, tuple)) else value.clone()
+            if isinstance(value, (list, tuple)):
+                holder[key] = [None if each is None else each.clone() for each in value]
+                if lengths:
+                    copies += [nothing if each is None else each for each in holder[key]]
+                    continue
+            else:
+                holder[key] = value.clone()
             copies.append(holder[key])
         result = op(*given, **named)
         results = () if result is None else result if len(schema.returns) > 1 else (result,)
@@ -323,7 +342,13 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
         if own or has_meta_kernel(op.name()):
             return call(*args, **kwargs)
         values = dict(zip(positions, args)) | kwargs
-        made = [_empty_copy(values.get(argument.name)) for argument in written]
+        made = []
+        for argument in written:
+            value = values.get(argument.name)
+            if lengths and isinstance(value, (list, tuple)):
+                made += map(_empty_copy, value)
+            else:
+                made.append(_empty_copy(value))
         return made[0] if len(made) == 1 else tuple(made)
 
     library = torch.library.Library(_PURE, "FRAGMENT")
@@ -336,6 +361,14 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
     return made
 
 
+def _device_in(values: Any) -> torch.device | None:
+    """The device of the first tensor among `values`."""
+    if isinstance(values, torch.Tensor):
+        return values.device
+    found = map(_device_in, values) if isinstance(values, (list, tuple)) else ()
+    return next((each for each in found if each is not None), None)
+
+
 def _empty_copy(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [torch.empty_like(each) for each in value]
@@ -343,7 +376,17 @@ def _empty_copy(value: Any) -> Any:
 
 
 #: Types of arguments that operators of users may write to.
-_WRITTEN = ("Tensor", "Optional[Tensor]", "List[Tensor]")
+_WRITTEN = ("Tensor", "Optional[Tensor]", "List[Tensor]", "List[Optional[Tensor]]")
+
+
+def lengths_written(op: OpOverload, values: Sequence[Any]) -> tuple[int, ...]:
+    """The lengths of the lists that a call of `op` writes to, `values` being what it writes to in order; empty where
+    `functional_of_custom` needs none."""
+    written = [each for each in op._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
+    if len(written) + len(own_results(op)) == 1 and str(written[0].type) == "List[Tensor]":
+        return ()
+    pairs = zip(written, values, strict=True)
+    return tuple(len(value) for argument, value in pairs if "List" in str(argument.type))
 
 
 def _type_text(kind: Any) -> str:
