@@ -26,6 +26,7 @@ from lampwork import _torch
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.scalars import Scalars
+from lampwork.capture.record.writes import write_unseen
 from lampwork.capture.values.scalar import Scalar, is_unbacked
 from lampwork.capture.values.sizes import number, simplified
 from lampwork.capture.values.unbacked_numbers import as_size
@@ -126,7 +127,7 @@ class _Launch:
         made = infer(op, (launch, written_roots, read_roots, self.numbers, []), {})
         recorder.record(operator(op), (launch, written_roots, read_roots, self.numbers, self.items), {}, made)
         for root, value in zip(written_roots, made, strict=True):
-            recorder.call(aten.copy_.default, (root, value), {})
+            write_unseen(recorder, root, value)
 
     # Arguments --------------------------------------------------------------------------------------------------------
 

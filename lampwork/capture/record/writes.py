@@ -301,6 +301,15 @@ def _note_write(recorder: Recorder, target: Any, op: Operator) -> None:
     recorder.note_written(target)
 
 
+def write_unseen(recorder: Recorder, target: Fake, value: Fake) -> None:
+    """Records that the memory of `target` holds `value` from here on, as autograd and inference mode do not see it."""
+    copy = operator(torch.ops.aten.copy_.default)
+    if recorder.write_hook is not None:
+        recorder.write_hook("launch", target, (), {})
+    _note_write(recorder, target, copy)
+    recorder.record(copy, (target, value), {}, target)
+
+
 def _replace_value(node: torch.fx.Node, old: Fake, new: Fake) -> None:
     value = node.meta["val"]
     node.meta["val"] = new if value is old else type(value)(new if each is old else each for each in value)

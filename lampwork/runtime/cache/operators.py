@@ -46,7 +46,11 @@ def changed(declared: Mapping[str, str]) -> str:
 
 def described(name: str) -> str:
     """An operator, or the kernel that a launch names, in words."""
-    return f"the Triton kernel {_torch.launched_kernel(name)}" if name.startswith("{") else f"the operator {name}"
+    return (
+        f"the Triton kernel {_torch.launched_kernel(name)}"
+        if name.startswith("{")
+        else f"the operator {name} of another library"
+    )
 
 
 def _digest(function: Callable) -> str:

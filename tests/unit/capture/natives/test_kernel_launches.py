@@ -182,6 +182,7 @@ def without_gradients(x, y):
     with torch.inference_mode():
         out = torch.empty_like(x)
         scale[over(40)](x, out, 40, 2.0)
+    add_to[over(40)](out, 40, 1.0, BLOCK=16)
     return out.clone()
 
 
