@@ -342,7 +342,7 @@ def functional_of_custom(op: OpOverload, lengths: tuple[int, ...] = ()) -> OpOve
         if own or has_meta_kernel(op.name()):
             return call(*args, **kwargs)
         values = dict(zip(positions, args)) | kwargs
-        made = []
+        made: list[Any] = []
         for argument in written:
             value = values.get(argument.name)
             if lengths and isinstance(value, (list, tuple)):

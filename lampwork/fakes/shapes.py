@@ -313,7 +313,7 @@ def _on_no_device(op: _torch.Overload, kwargs: dict) -> dict[str, torch.device]:
 def _from_meta(value: object, device: torch.device, of_library: bool = False) -> Any:
     """Fakes for what lies on no device. `of_library`: a rule that makes a tensor on some device means that one."""
     if isinstance(value, torch.Tensor):
-        if of_library and not value.is_meta:
+        if of_library and value.device.type != "meta":
             device = value.device
         if value.layout is not torch.strided:
             raise Unsupported(f"a tensor of layout {value.layout} is made", id="tensor-layout")

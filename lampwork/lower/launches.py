@@ -35,7 +35,7 @@ _VIEWS = _WHOLE | {
 def is_unset(node: Node) -> bool:
     """Whether the contents of a node's value are whatever was in its memory."""
     while node.target in _VIEWS:
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     return node.target in _UNSET
 
 
@@ -71,14 +71,14 @@ def _chain(value: Node, source: Node) -> list[tuple[Node, int]]:
     chain: list[tuple[Node, int]] = []
     while True:
         while value.target in _WHOLE:
-            value = value.args[0]  # type: ignore[assignment]
+            value = value.args[0]
         if value is source:
             return chain[::-1]
         if value.target is not operator.getitem or not is_launch(value.args[0]):
             return []
         launch, place = value.args
-        chain.append((launch, place))  # type: ignore[arg-type]
-        value = launch.args[1][place]  # type: ignore[union-attr, index]
+        chain.append((launch, place))
+        value = launch.args[1][place]
 
 
 def _is_alone(source: Node, chain: list[tuple[Node, int]], order: dict[Node, int]) -> bool:
@@ -94,7 +94,7 @@ def _is_alone(source: Node, chain: list[tuple[Node, int]], order: dict[Node, int
                     reached.append(user)
                 elif not is_launch(user) or order[user] > order[launch]:
                     return False
-        given = [*launch.args[1], *launch.args[2]]  # type: ignore[misc]
+        given = [*launch.args[1], *launch.args[2]]
         if sum(each in reached for each in given) != 1:
             return False
     return True
