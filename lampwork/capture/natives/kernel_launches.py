@@ -253,7 +253,8 @@ class _Launch:
         found = {id(meta[name]) for meta in bounds[:1] for name in self.reset() if type(meta.get(name)) is Fake}
         seen = []
         for meta in bounds:
-            stand_ins = {name: _stand_in(each) for name, each in meta.items()}
+            with self.recorder._paused():
+                stand_ins = {name: _stand_in(each) for name, each in meta.items()}
             told = {name: each if name in self.constants else type(each) for name, each in stand_ins.items()}
             if told in seen:
                 continue

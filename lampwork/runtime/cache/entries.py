@@ -343,7 +343,9 @@ def _slim(artifact: Artifact) -> Artifact:
 def _slim_step(step: object, keep_arguments: bool) -> Any:
     if isinstance(step, Launch):
         return Launch(step.kernel, ())
-    return Extern(step.op, ()) if isinstance(step, Extern) and not keep_arguments else step
+    if isinstance(step, Extern) and not keep_arguments:
+        return step if step.op == _torch.LAUNCH and step.args[-1:] != ((),) else Extern(step.op, ())
+    return step
 
 
 def _portable(artifact: Artifact, note: Note) -> bool:
