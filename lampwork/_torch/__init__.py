@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lampwork._torch.library import (
     GIVEN_NUMBERS,
+    LAUNCH,
+    LAUNCH_OUT,
     bernoulli_of,
     cpu_random_state_bytes,
     cudnn_batch_norm,
@@ -183,8 +185,6 @@ if TYPE_CHECKING:
     )
     from lampwork._torch.kernel_writes import Elsewhere, written_by
     from lampwork._torch.launches import (
-        LAUNCH,
-        LAUNCH_OUT,
         base_function,
         declared_kernel,
         kernel_kind,

@@ -36,8 +36,6 @@ import torch
 
 from lampwork.ir.reference import code_digest, find
 
-LAUNCH = "lampwork::launch.default"
-LAUNCH_OUT = "lampwork::launch.out"
 SCHEMA = "launch(str launch, Tensor[] written, Tensor[] read, SymInt[] numbers, Tensor[] items) -> Tensor[]"
 
 #: Classes of Triton's kernels, and of what stands for `torch.library.wrap_triton`'s.

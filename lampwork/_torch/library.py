@@ -45,10 +45,10 @@ def overload(name: str) -> Any:
 
 def direct_call(name: str) -> Callable:
     """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
-    if name.startswith("lampwork::launch."):
+    if name in (LAUNCH, LAUNCH_OUT):
         from lampwork._torch import launches
 
-        return launches.launch if name == launches.LAUNCH else launches.launch_out
+        return launches.launch if name == LAUNCH else launches.launch_out
     found = overload(name)
     if found.namespace == GIVEN_NUMBERS:
         from lampwork._torch.given_numbers import calling, numbers_given
@@ -70,7 +70,7 @@ def out_arguments(name: str, results: int = 1) -> tuple[str, ...]:
     """Names of the arguments that the overload `name` writes its results to, in order; our own write to `out`, but for
     launches of kernels, which have `out0`, `out1` and so on."""
     if name.startswith("lampwork::"):
-        return ("out",) if name != "lampwork::launch.out" else tuple(f"out{place}" for place in range(results))
+        return ("out",) if name != LAUNCH_OUT else tuple(f"out{place}" for place in range(results))
     arguments = overload(name)._schema.arguments
     return tuple(each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write)
 
@@ -272,6 +272,8 @@ _PURE = "lampwork_pure"
 #: The operator of a library that an operator of `_PURE` is the functional form of, by name.
 _pure_forms: dict[str, str] = {}
 DRAWING = "lampwork_drawing"
+#: Launches of the program's own Triton kernels (`launches.py`), and those into given memory.
+LAUNCH, LAUNCH_OUT = "lampwork::launch.default", "lampwork::launch.out"
 GIVEN_NUMBERS = "lampwork_given_numbers"
 
 
