@@ -31,6 +31,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.backends import backend_of
 from lampwork.config import Settings, cache_dir, cache_url
 from lampwork.errors import LampworkWarning
