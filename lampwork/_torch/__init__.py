@@ -30,14 +30,17 @@ from lampwork._torch.library import (
     lengths_written,
     many_of_one,
     named_operator,
+    numbers_as_tensors,
     operators_of_libraries,
     out_arguments,
     overload,
     own_results,
     random_state_operator,
+    returning_numbers,
     returns_list,
     schema_text,
     sizes_asked_of,
+    tells_numbers,
     written_by_result,
 )
 from lampwork._torch.modes import (

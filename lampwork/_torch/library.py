@@ -24,12 +24,15 @@ def overload(name: str) -> Any:
         _define_operators()
     elif namespace == _PURE:
         lengths: tuple[int, ...] = ()
+        of_numbers = operator.startswith("numbers_")
+        operator = operator.removeprefix("numbers_")
         if operator.startswith("lists"):
             counts, _, operator = operator[5:].partition("_")
             lengths = tuple(map(int, counts.split("x")))
         digits, _, rest = operator[2:].partition("_")
         origin, rest = rest[: int(digits)], rest[int(digits) + 1 :]
-        pure = functional_of_custom(getattr(getattr(getattr(torch.ops, origin), rest), variant or "default"), lengths)
+        called = getattr(getattr(getattr(torch.ops, origin), rest), variant or "default")
+        pure = numbers_as_tensors(called) if of_numbers else functional_of_custom(called, lengths)
         assert pure is not None
         return pure
     elif namespace == DRAWING:
@@ -116,6 +119,10 @@ def has_python_derivative(name: str) -> bool:
 
 def fake_kernel(name: str) -> Callable | None:
     """The Python function that was registered as the shape rule of the operator `name`; None where there is none."""
+    if name.startswith(f"{_PURE}::numbers_"):
+        op = overload(_pure_forms[name])
+        rule = fake_kernel(op.name())
+        return None if rule is None else lambda *args, **kwargs: _in_tensors(op, rule(*args, **kwargs))
     defined = custom_ops.OPDEFS.get(name.removesuffix(".default"))
     if defined is not None:
         return defined._abstract_fn
@@ -361,6 +368,68 @@ def functional_of_custom(op: OpOverload, lengths: tuple[int, ...] = ()) -> OpOve
     made = getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
     _pure_forms[made.name()] = op.name()
     return made
+
+
+#: Types of results that are numbers, and what tensors hold them.
+_NUMBERS = {"int": torch.int64, "SymInt": torch.int64, "float": torch.float64, "bool": torch.bool}
+
+
+def returning_numbers(function: Any) -> OpOverload | None:
+    """The operator of a library that a call of `function` is, if it writes to nothing and returns numbers, or numbers
+    and tensors."""
+    name = function.name() if type(function) is OpOverload else getattr(function, "_qualified_op_name", "aten::")
+    if name.partition("::")[0] in ("aten", "prims", "lampwork"):
+        return None
+    op = function if type(function) is OpOverload else getattr(function, "default", None)
+    if type(op) is not OpOverload:
+        return None
+    kinds = [str(each.type) for each in op._schema.returns]
+    known = all(each in _NUMBERS or each == "Tensor" for each in kinds) and any(each in _NUMBERS for each in kinds)
+    return op if known and not any(each.alias_info for each in (*op._schema.arguments, *op._schema.returns)) else None
+
+
+def tells_numbers(op: OpOverload) -> bool:
+    """Whether the shape rule of an operator may know the numbers that it returns: those that sizes decide."""
+    return all(str(each.type) not in ("float", "bool") for each in op._schema.returns)
+
+
+@once
+def numbers_as_tensors(op: OpOverload) -> OpOverload:
+    """For an operator that `returns_numbers`: our operator with tensors of one element on the CPU in their place."""
+    schema = op._schema
+    origin, _, name = schema.name.partition("::")
+    text = str(schema)
+    pure = f"numbers_of{len(origin)}_{origin}_{name}"
+    full = pure if op._overloadname == "default" else f"{pure}.{op._overloadname}"
+    library = torch.library.Library(_PURE, "FRAGMENT")
+    results = ", ".join("Tensor" for _ in schema.returns)
+    library.define(f"{full}{text[text.index('(') : text.rindex(' -> ')]} -> ({results})")
+    library.impl(full, lambda *args, **kwargs: _in_tensors(op, op(*args, **kwargs)), "CompositeExplicitAutograd")
+    library.impl(full, lambda *args, **kwargs: _in_tensors(op, _on_meta(op, args, kwargs)), "Meta")
+    libraries.append(library)
+    made = getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
+    _pure_forms[made.name()] = op.name()
+    return made
+
+
+def _on_meta(op: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """What `op` returns on tensors without memory; a rule is not asked for numbers alone."""
+    if all(str(each.type) in _NUMBERS for each in op._schema.returns):
+        return (0,) * len(op._schema.returns) if len(op._schema.returns) > 1 else 0
+    return op(*args, **kwargs)
+
+
+def _in_tensors(op: OpOverload, results: Any) -> Any:
+    returns = op._schema.returns
+    each = results if len(returns) > 1 else (results,)
+    made = []
+    for result, value in zip(returns, each, strict=True):
+        kind = _NUMBERS.get(str(result.type))
+        if kind is not None:
+            known = type(value) in (int, float, bool)
+            value = torch.empty((), dtype=kind, device="cpu").fill_(value if known else 0)
+        made.append(value)
+    return tuple(made) if len(made) > 1 else made[0]
 
 
 def _device_in(values: Any) -> torch.device | None:

@@ -167,8 +167,8 @@ class Lowering(Nests):
         if what.aliases:  # a copy has memory for each element
             metas = tuple([meta and with_own_memory(meta) for meta in metas])
         value = self.node.meta.get("val")
-        places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in
-                  ((value,) if single else value or ())]  # fmt: skip
+        results = value if isinstance(value, (tuple, list)) else (value,) if single else ()
+        places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in results]
         finds = self.sizes_found()
         launches = name == _torch.LAUNCH and not any(places)
         into: dict[int, TensorValue] = {}

@@ -362,3 +362,54 @@ def test_shape_rules_say_where_results_lie():
         region = capture(lambda x: on_the_host(x + 1), (torch.ones(3, 4),), {}, Settings())
     (node,) = [each for each in region.graph.nodes if "on_the_host" in str(each.target)]
     assert [str(each.device) for each in node.meta["val"]] == ["cpu", "cuda:0"]
+
+
+# Numbers ----------------------------------------------------------------------------------------------------------------
+
+
+@define("count_above")
+def count_above(x: Tensor, limit: float) -> int:
+    return int((x > limit).sum())
+
+
+@define("total")
+def total(x: Tensor) -> float:
+    return float(x.sum())
+
+
+@define("found")
+def found(x: Tensor) -> tuple[Tensor, int, float]:
+    places = (x > 0).nonzero()[:, 0].contiguous()
+    return x[places], places.numel(), float(x.max())
+
+
+@define("rows")
+def rows(x: Tensor) -> int:
+    return x.shape[0]
+
+
+@found.register_fake
+def _(x):
+    count = torch.library.get_ctx().new_dynamic_size()
+    return x.new_empty(count), count, 0.5
+
+
+count_above.register_fake(lambda x, limit: torch.library.get_ctx().new_dynamic_size())
+total.register_fake(lambda x: 1.0)  # what it returns is not known here
+rows.register_fake(lambda x: x.shape[0])
+
+
+def numbers(x, w, b):
+    values, count, largest = found(x.flatten())
+    made = torch.zeros(count_above(b, -1.0)) + total(w)
+    return values * largest, made, b + count, torch.arange(count_above(x, 0.0)).sum(), x.view(rows(x), 2, 2), total(x)
+
+
+def test_operators_that_return_numbers():
+    compiled = lampwork.compile(numbers, options={"cache": False})
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        given = [torch.randn(*shape, generator=generator) for shape in ((4, 4), (4, 4), (4,))]
+        torch.testing.assert_close(compiled(*given), numbers(*given))
+    stats = lampwork.stats(compiled)
+    assert stats["breaks"] == stats["fallbacks"] == () and stats["captures"] == 1

@@ -192,8 +192,9 @@ def test_sizes_by_contents_are_differentiated():
     assert stats["breaks"] == stats["fallbacks"] == () and stats["captures"] == 1
 
 
-def test_numbers_by_contents_break():
-    check(lambda x, y: x * total(y.abs()), ["data-dependent"])
+def test_numbers_by_contents_are_numbers_out_of_tensors():
+    check(lambda x, y: x * total(y.abs()))
+    check(lambda x, y: x + 1 if total(y.abs()) > 3 else x, ["data-dependent"])
 
 
 @pytest.mark.parametrize(
