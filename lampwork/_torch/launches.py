@@ -18,6 +18,7 @@ made of, so that an entry on disk says it, too: JSON of
     ["float", "0x1.8p+0"]
     ["item"]                   the number in the next of `items`, which have one element
     ["dtype", "float32"]       one of PyTorch's; ["type", "fp32"] one of Triton's
+    ["kernel", [..]]           a function of `triton.jit` that the kernel calls, named as `kernel` is
     ["tuple", [..]]
 
 Kernels are launched by Triton, as in eager: it compiles them, tunes them, and checks that globals which they use have
@@ -29,7 +30,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -95,15 +96,26 @@ def kernel_digest(kernel: Any) -> str:
 
 
 def declared_kernel(launch: str) -> str:
-    """The digest of the kernel that a launch names, in this process; empty where there is none, or no name."""
-    module, qualname, _ = json.loads(launch)["kernel"]
-    if not module:
-        return ""
-    try:
-        kernel = find(module, qualname)
-    except LookupError:
-        return ""
-    return kernel_digest(kernel) if kernel_kind(kernel) else ""
+    """The digests of the kernels that a launch names, in this process; empty where one is missing, or has no name."""
+    said = json.loads(launch)
+    digests = []
+    for name in _kernels_in([["kernel", said["kernel"]], *said["args"], *[each for _, each in said["kwargs"]]]):
+        try:
+            kernel = find(name[0], name[1]) if name[0] else None
+        except LookupError:
+            kernel = None
+        if not kernel_kind(kernel):
+            return ""
+        digests.append(kernel_digest(kernel))
+    return " ".join(digests)
+
+
+def _kernels_in(arguments: Sequence[list]) -> Iterator[list]:
+    for kind, *rest in arguments:
+        if kind == "kernel":
+            yield rest[0]
+        elif kind == "tuple":
+            yield from _kernels_in(rest[0])
 
 
 def launched_kernel(launch: str) -> str:
@@ -117,10 +129,7 @@ def launcher(launch: str) -> Callable[[Sequence[torch.Tensor], Sequence[int], Se
     """A function of tensors, numbers and items that launches what `launch` says. Raises `LookupError` where the kernel
     is not there."""
     said = json.loads(launch)
-    module, qualname, digest = said["kernel"]
-    kernel = find(module, qualname) if module else _unnamed[qualname]
-    if module and kernel_digest(kernel) != digest:
-        raise LookupError(f"the kernel {module}.{qualname} is another one")
+    kernel = _named(*said["kernel"])
     writer = _Writer()
     arguments = [writer.text(each) for each in said["args"]]
     arguments += [f"{name}={writer.text(each)}" for name, each in said["kwargs"]]
@@ -134,6 +143,13 @@ def launcher(launch: str) -> Callable[[Sequence[torch.Tensor], Sequence[int], Se
     text = f"lambda tensors, numbers, items: run({', '.join([*arguments, f'grid={grid}', 'warmup=False'])})"
     names = {"run": kernel.run, "view": torch.as_strided, "chosen": _chosen, **writer.names}
     return eval(text, names)
+
+
+def _named(module: str, qualname: Any, digest: str) -> Any:
+    kernel = find(module, qualname) if module else _unnamed[qualname]
+    if module and kernel_digest(kernel) != digest:
+        raise LookupError(f"the kernel {module}.{qualname} is another one")
+    return kernel
 
 
 class _Writer:
@@ -168,6 +184,8 @@ class _Writer:
             return f"items[{self.items - 1}].item()"
         if kind == "float":
             return self.name(float.fromhex(rest[0]))
+        if kind == "kernel":
+            return self.name(_named(*rest[0]))
         if kind == "dtype":
             return self.name(getattr(torch, rest[0]))
         if kind == "type":

@@ -152,6 +152,9 @@ class _Launch:
             if kind is not Fake:
                 refuse("gets a tensor of a subclass")
             return value
+        if _torch.kernel_kind(value) == "function":
+            self.known(value)
+            return value
         if value is None or kind in (bool, int, float, str, torch.dtype, torch.SymInt):
             return value
         refuse(f"gets a {kind.__module__}.{kind.__qualname__}", "Pass tensors, numbers, texts and types.")
@@ -236,6 +239,8 @@ class _Launch:
             return ["float", value.hex()]
         if kind is torch.dtype:
             return ["dtype", str(value).removeprefix("torch.")]
+        if _torch.kernel_kind(value):
+            return ["kernel", _torch.kernel_name(value)]
         return ["type", value.name] if _torch.triton_type(value) else ["constant", value]
 
     # Memory -----------------------------------------------------------------------------------------------------------

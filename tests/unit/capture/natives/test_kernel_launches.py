@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import lampwork
+from tests.unit.codegen.triton.interpret import interpreting
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -51,6 +52,23 @@ def strided(x, out, cols, x_row, x_col, out_row, out_col, TYPE: tl.constexpr, BL
 def through_numbers(x, BLOCK: tl.constexpr):
     pointer = tl.load(x).to(tl.pointer_type(tl.float32))
     tl.store(pointer, 1.0)
+
+
+@jit
+def doubled(value):
+    return value * 2
+
+
+@jit
+def by_function(x, out, n, function: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, function(tl.load(x + at, mask=at < n)), mask=at < n)
+
+
+@jit
+def of_pairs(pair, out, numbers, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(pair[0] + at) + tl.load(pair[1] + at) * numbers[1])
 
 
 def times_nothing(kernel, quantiles):
@@ -254,6 +272,19 @@ def test_numbers_vary():
         torch.testing.assert_close(compiled(x, by), program(x, by))
     stats = lampwork.stats(compiled)
     assert stats["captures"] == 2 and stats["breaks"] == stats["fallbacks"] == ()
+
+
+def functions_and_tuples(x, y):
+    out = torch.empty_like(x)
+    by_function[(1,)](x, out, 32, doubled, BLOCK=32)
+    of_pairs[(1,)]((x, y), y, (2, 3), BLOCK=32)
+    return out[:32] + y[:32]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_functions_and_tuples_are_arguments(dynamic):
+    with interpreting():  # which puts back what calls of functions leave of Triton's language
+        check(functions_and_tuples, dynamic=dynamic)
 
 
 def steps(function, *args):
