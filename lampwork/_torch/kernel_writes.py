@@ -21,6 +21,10 @@ class Elsewhere(Exception):
     """The kernel makes pointers of numbers, or loads them: it may read and write memory that it was not given."""
 
 
+#: What was found out, by kernel and what it was given; with the kernel, which lives as long.
+_found: dict[tuple, tuple[Any, set[str] | None]] = {}
+
+
 def written_by(kernel: Any, given: Mapping[str, Any]) -> set[str] | None:
     """Names of the arguments that `kernel` (a function of `triton.jit`, or its stand-in in Triton's interpreter) may
     write; None where that is not found out, and it may be all. Raises `Elsewhere`.
@@ -28,6 +32,25 @@ def written_by(kernel: Any, given: Mapping[str, Any]) -> set[str] | None:
     `given`: a value for each argument, with an empty tensor of its element type for a tensor, and any number for one
     that is not known.
     """
+    code = kernel.fn.__code__, getattr(kernel, "cache_key", "")
+    key = (id(kernel), *code, *((name, _told(each)) for name, each in given.items()))
+    try:
+        known = _found.get(key)
+    except TypeError:  # a constant that cannot be hashed
+        return _written_by(kernel, given)
+    if known is None:
+        known = _found[key] = kernel, _written_by(kernel, given)
+    return known[1]
+
+
+def _told(value: Any) -> Any:
+    """What decides about the kernel's code."""
+    if isinstance(value, tuple):
+        return tuple(map(_told, value))
+    return ("tensor", value.dtype) if isinstance(value, torch.Tensor) else (type(value), value)
+
+
+def _written_by(kernel: Any, given: Mapping[str, Any]) -> set[str] | None:
     from triton.runtime.jit import JITFunction
 
     try:

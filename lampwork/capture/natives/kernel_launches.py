@@ -259,7 +259,7 @@ class _Launch:
         seen = []
         for meta in bounds:
             with self.recorder._paused():
-                stand_ins = {name: _stand_in(each) for name, each in meta.items()}
+                stand_ins = {name: _stand_in(each, name in self.constants) for name, each in meta.items()}
             told = {name: each if name in self.constants else type(each) for name, each in stand_ins.items()}
             if told in seen:
                 continue
@@ -377,12 +377,17 @@ def _same_grid(left: list[Any], right: list[Any]) -> bool:
     )
 
 
-def _stand_in(value: Any) -> Any:
-    """What stands for an argument where Triton is asked what the kernel does with it."""
+def _stand_in(value: Any, constant: bool = False) -> Any:
+    """What stands for an argument where Triton is asked what the kernel does with it: of numbers that are no constants
+    of the kernel, the type matters."""
     if type(value) is Fake:
         return torch.empty(0, dtype=value.dtype)
     if type(value) is torch.SymInt:
         return 2
     if type(value) is Scalar:
         return 2 if value.kind is int else 0.5
-    return tuple(map(_stand_in, value)) if type(value) is tuple else value
+    if type(value) is float and not constant:
+        return 0.5
+    if type(value) is int and not constant and -(1 << 31) <= value < 1 << 31:
+        return 2
+    return tuple(map(_stand_in, value)) if type(value) is tuple and not constant else value
