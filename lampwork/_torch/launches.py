@@ -89,10 +89,11 @@ def kernel_name(kernel: Any) -> list:
 
 
 def kernel_digest(kernel: Any) -> str:
-    """A digest of what capture has looked at in a kernel: its text, that of functions it calls, and constants."""
+    """A digest of what capture has looked at in a kernel: its text, that of functions it calls, constants, defaults."""
     base = base_function(kernel)
     kinds = f"{type(kernel).__qualname__} {type(base).__qualname__}"
-    return f"{kinds} {getattr(base, 'cache_key', '')} {code_digest(base.fn.__code__)}"
+    defaults = base.fn.__defaults__ or ()
+    return f"{kinds} {getattr(base, 'cache_key', '')} {code_digest(base.fn.__code__)} {defaults!r}".strip()
 
 
 def declared_kernel(launch: str) -> str:

@@ -84,8 +84,8 @@ class _Launch:
         if _torch.kernel_kind(self.base) != "function":
             refuse("is of a class that is not known")
         world.attribute(self.base, "fn")  # which guards its code
-        hooks = world.loader.settle(world.attribute(self.base, "pre_run_hooks"))
-        if hooks:
+        self.refuse_unknown_release()
+        if world.loader.settle(world.attribute(self.base, "pre_run_hooks")):
             refuse("has hooks that run before it")
         self.parameters = inspect.signature(self.base.fn).parameters
         self.constants = {name for name, each in self.parameters.items() if "constexpr" in _annotation(each)}
@@ -93,6 +93,14 @@ class _Launch:
         #: Those that the launch takes, in the order in which it does.
         self.numbers: list[Any] = []
         self.items: list[Fake] = []
+
+    def refuse_unknown_release(self) -> None:
+        """Raises `Break` for kernels that lack what is asked of them below, as those of another release of Triton may."""
+        tuned = _torch.kernel_kind(self.kernel) == "autotuner"
+        if not hasattr(self.base, "pre_run_hooks") or (
+            tuned and not all(hasattr(self.kernel, each) for each in _RESET)
+        ):
+            refuse("is of a release of Triton that is not known")
 
     def known(self, kernel: Any) -> None:
         """Guards that it is this kernel, which was there before the call."""
@@ -278,8 +286,8 @@ class _Launch:
         """Names of the arguments that a tuner writes to while it tries."""
         if _torch.kernel_kind(self.kernel) != "autotuner":
             return []
-        settle, attribute = self.world.loader.settle, self.world.attribute
-        return [*settle(attribute(self.kernel, "reset_to_zero")), *settle(attribute(self.kernel, "restore_value"))]
+        lists = [self.world.loader.settle(self.world.attribute(self.kernel, each)) for each in _RESET]
+        return [name for each in lists for name in each]
 
     def roots(self, written: set[int]) -> tuple[dict[int, Any], list[Fake], list[Fake]]:
         """How each tensor is given, by id, as its form and numbers; tensors that hold what is written; others."""
@@ -357,6 +365,8 @@ class _Launch:
         return self.recorder.call(aten.view.default, (tensor, [tensor.numel()]), {})
 
 
+#: Names of the arguments that a tuner clears, and puts back, between its tries.
+_RESET = ("reset_to_zero", "restore_value")
 #: What a configuration of a tuner says beside constants.
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
