@@ -95,11 +95,9 @@ class _Launch:
         self.items: list[Fake] = []
 
     def refuse_unknown_release(self) -> None:
-        """Raises `Break` for kernels that lack what is asked of them below, as those of another release of Triton may."""
-        tuned = _torch.kernel_kind(self.kernel) == "autotuner"
-        if not hasattr(self.base, "pre_run_hooks") or (
-            tuned and not all(hasattr(self.kernel, each) for each in _RESET)
-        ):
+        """Raises `Break` for kernels that lack what is asked of them below, as those of other releases of Triton may."""
+        asked = _RESET if _torch.kernel_kind(self.kernel) == "autotuner" else ()
+        if not hasattr(self.base, "pre_run_hooks") or not all(hasattr(self.kernel, each) for each in asked):
             refuse("is of a release of Triton that is not known")
 
     def known(self, kernel: Any) -> None:
@@ -193,7 +191,7 @@ class _Launch:
             if world.attribute(config, "pre_hook") is not None:
                 refuse("is tuned with hooks that run before it")
             chosen = dict(world.loader.settle(world.attribute(config, "kwargs")))
-            options = {name: world.attribute(config, name) for name in _OPTIONS}
+            options = {name: world.attribute(config, name) for name in _OPTIONS if hasattr(config, name)}
             if any(name in named for name in chosen):
                 refuse("gets an argument that it is tuned for")
             chosen = {name: self.value(each) for name, each in chosen.items()}
