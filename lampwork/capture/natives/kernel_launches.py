@@ -95,7 +95,7 @@ class _Launch:
         self.items: list[Fake] = []
 
     def refuse_unknown_release(self) -> None:
-        """Raises `Break` for kernels that lack what is asked of them below, as those of other releases of Triton may."""
+        """Raises `Break` for kernels that lack what is asked of them below, as those of other releases may."""
         asked = _RESET if _torch.kernel_kind(self.kernel) == "autotuner" else ()
         if not hasattr(self.base, "pre_run_hooks") or not all(hasattr(self.kernel, each) for each in asked):
             refuse("is of a release of Triton that is not known")
