@@ -41,6 +41,7 @@ from lampwork._torch.library import (
     schema_text,
     sizes_asked_of,
     tells_numbers,
+    written_arguments_of,
     written_by_result,
 )
 from lampwork._torch.modes import (

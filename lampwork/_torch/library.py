@@ -370,6 +370,20 @@ def functional_of_custom(op: OpOverload, lengths: tuple[int, ...] = ()) -> OpOve
     return made
 
 
+def written_arguments_of(op: OpOverload) -> tuple[str, OpOverload, tuple[str, ...]] | None:
+    """For a functional form (`functional_of_custom`) of an operator that writes tensors, each given by itself, and
+    returns results of its own alone: the operator's name with its overload, the operator, and the names of what it
+    writes, in the order of the last results of the form."""
+    name = _pure_forms.get(op.name(), "")
+    if not name or op.name().startswith(f"{_PURE}::numbers_"):
+        return None
+    written = overload(name)
+    kinds = {each.name: str(each.type) for each in written._schema.arguments if each.alias_info is not None}
+    if len(own_results(written)) < len(written._schema.returns) or any("List" in each for each in kinds.values()):
+        return None
+    return f"{written._schema.name}.{written._overloadname or 'default'}", written, tuple(kinds)
+
+
 #: Types of results that are numbers, and what tensors hold them.
 _NUMBERS = {"int": torch.int64, "SymInt": torch.int64, "float": torch.float64, "bool": torch.bool}
 
