@@ -14,6 +14,7 @@ import lampwork
 from lampwork import _torch
 from lampwork.capture.capture import capture
 from lampwork.config import Settings
+from lampwork.ir.program import Extern
 from tests.cuda_stand_in import cuda_stand_in
 
 LIBRARY = torch.library.Library("test_custom_operators", "DEF")
@@ -413,3 +414,103 @@ def test_operators_that_return_numbers():
         torch.testing.assert_close(compiled(*given), numbers(*given))
     stats = lampwork.stats(compiled)
     assert stats["breaks"] == stats["fallbacks"] == () and stats["captures"] == 1
+
+
+# Writes to inputs --------------------------------------------------------------------------------------------------------
+
+
+@define("momentum_step", mutates_args={"p", "m"})
+def momentum_step(p: Tensor, g: Tensor, m: Tensor, by: float) -> None:
+    m.mul_(0.9).add_(g)
+    p.sub_(m * by)
+
+
+@define("counted_sum", mutates_args={"count"})
+def counted_sum(x: Tensor, count: Tensor) -> Tensor:
+    count.add_(1)
+    return x.sum(0)
+
+
+counted_sum.register_fake(lambda x, count: x.new_empty(x.shape[1:]))
+COLUMNS = torch.arange(3)
+
+
+def one(p, m):
+    write_cache(p, m[:, :3], COLUMNS)
+    return p.sum(1) + m
+
+
+def twice(p, m):
+    momentum_step(p, torch.ones(4, 4), m, 0.1)
+    momentum_step(p, torch.ones(4, 4), m, 0.2)
+    return p + m
+
+
+def with_a_result(p, m):
+    return counted_sum(p, m) + m
+
+
+def read_before(p, m):
+    z = p * 2
+    write_cache(p, m[:, :3], COLUMNS)
+    return z + 1
+
+
+def read_between(p, m):
+    write_cache(p, m[:, :3], COLUMNS)
+    z = p * 2
+    write_cache(p, m[:, 1:], COLUMNS)
+    return z + 1
+
+
+def read_by_itself(p, m):
+    momentum_step(p, m * 2, m, 0.1)
+    return p + 1
+
+
+def one_of_two(p, m):
+    other = m * 1
+    momentum_step(p, m, other, 0.1)
+    return p + other
+
+
+def through_views(p, m):
+    write_cache(p.view(4, 4), m[:, :3], COLUMNS)
+    write_cache(p, m[:, 1:], COLUMNS)
+    return p.view(-1)
+
+
+def handed_out(p, m):
+    write_cache(p, m[:, :3], COLUMNS)
+    return p, p.clone(), p.t()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "program, direct",
+    [
+        (one, 1),
+        (twice, 2),
+        (with_a_result, 1),
+        (read_before, 0),
+        (read_between, 0),
+        (read_by_itself, 0),
+        (one_of_two, 0),
+        (through_views, None),
+        (handed_out, 0),
+    ],
+)
+def test_inputs_are_written_where_they_lie(program, direct, dynamic):
+    """Where nobody needs what was in them, and else through copies."""
+    compiled = lampwork.compile(program, options={"cache": False}, dynamic=dynamic)
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        found = [torch.randn(4, 4, generator=generator) for _ in range(2)]
+        expected = [each.clone() for each in found]
+        torch.testing.assert_close((compiled(*found), found), (program(*expected), expected))
+    stats = lampwork.stats(compiled)
+    assert stats["breaks"] == stats["fallbacks"] == () and stats["captures"] == 1
+    (entry,) = compiled.__lampwork__.entries
+    steps = [each for each in entry.artifact.program.steps if isinstance(each, Extern)]
+    if direct is not None:
+        assert sum(each.op.startswith("test_custom") and bool(each.mutates) for each in steps) == direct
