@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lampwork._torch.library import (
     GIVEN_NUMBERS,
+    LAUNCH,
+    LAUNCH_OUT,
     bernoulli_of,
     cpu_random_state_bytes,
     cudnn_batch_norm,
@@ -24,16 +26,22 @@ from lampwork._torch.library import (
     functional_of_custom,
     has_python_derivative,
     if_given,
+    launches_in,
+    lengths_written,
     many_of_one,
     named_operator,
+    numbers_as_tensors,
     operators_of_libraries,
     out_arguments,
     overload,
     own_results,
     random_state_operator,
+    returning_numbers,
     returns_list,
     schema_text,
     sizes_asked_of,
+    tells_numbers,
+    written_arguments_of,
     written_by_result,
 )
 from lampwork._torch.modes import (
@@ -180,6 +188,16 @@ if TYPE_CHECKING:
         takes_numbers,
         with_numbers,
     )
+    from lampwork._torch.kernel_writes import Elsewhere, written_by
+    from lampwork._torch.launches import (
+        base_function,
+        declared_kernel,
+        kernel_kind,
+        kernel_name,
+        launched_kernel,
+        triton_constant,
+        triton_type,
+    )
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
@@ -202,7 +220,9 @@ if TYPE_CHECKING:
         is_collective,
         is_compiling,
         is_nested_region,
+        is_of_wrapped_kernel,
         is_scripting,
+        is_wrap_triton,
         launches_triton,
         list_lerps,
         look_up_operator,
@@ -291,6 +311,8 @@ _LATER = (
     "packed",
     "recurrent",
     "control_flow",
+    "launches",
+    "kernel_writes",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,9 +23,16 @@ def overload(name: str) -> Any:
     if namespace == "lampwork":
         _define_operators()
     elif namespace == _PURE:
+        lengths: tuple[int, ...] = ()
+        of_numbers = operator.startswith("numbers_")
+        operator = operator.removeprefix("numbers_")
+        if operator.startswith("lists"):
+            counts, _, operator = operator[5:].partition("_")
+            lengths = tuple(map(int, counts.split("x")))
         digits, _, rest = operator[2:].partition("_")
         origin, rest = rest[: int(digits)], rest[int(digits) + 1 :]
-        pure = functional_of_custom(getattr(getattr(getattr(torch.ops, origin), rest), variant or "default"))
+        called = getattr(getattr(getattr(torch.ops, origin), rest), variant or "default")
+        pure = numbers_as_tensors(called) if of_numbers else functional_of_custom(called, lengths)
         assert pure is not None
         return pure
     elif namespace == DRAWING:
@@ -41,6 +48,10 @@ def overload(name: str) -> Any:
 
 def direct_call(name: str) -> Callable:
     """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
+    if name in (LAUNCH, LAUNCH_OUT):
+        from lampwork._torch import launches
+
+        return launches.launch if name == LAUNCH else launches.launch_out
     found = overload(name)
     if found.namespace == GIVEN_NUMBERS:
         from lampwork._torch.given_numbers import calling, numbers_given
@@ -58,8 +69,11 @@ def returns_list(name: str) -> bool:
     return len(returns) == 1 and str(returns[0].type).startswith("List[")
 
 
-def out_arguments(name: str) -> tuple[str, ...]:
-    """Names of the arguments that the overload `name` writes its results to, in order."""
+def out_arguments(name: str, results: int = 1) -> tuple[str, ...]:
+    """Names of the arguments that the overload `name` writes its results to, in order; our own write to `out`, but for
+    launches of kernels, which have `out0`, `out1` and so on."""
+    if name.startswith("lampwork::"):
+        return ("out",) if name != LAUNCH_OUT else tuple(f"out{place}" for place in range(results))
     arguments = overload(name)._schema.arguments
     return tuple(each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write)
 
@@ -82,6 +96,12 @@ def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:
     return tuple(sorted(name for name in found if name.partition("::")[0] not in _RELEASED))
 
 
+def launches_in(graph: torch.fx.Graph) -> tuple[str, ...]:
+    """What `graph` launches of the program's own Triton kernels, sorted (see `launches.py`)."""
+    nodes = [node for node in graph.nodes if isinstance(node.target, OpOverload)]
+    return tuple(sorted({str(node.args[0]) for node in nodes if node.target.name() == "lampwork::launch"}))
+
+
 def schema_text(name: str) -> str:
     """The schema of the operator `name` in this process; empty where there is no such operator."""
     try:
@@ -99,6 +119,10 @@ def has_python_derivative(name: str) -> bool:
 
 def fake_kernel(name: str) -> Callable | None:
     """The Python function that was registered as the shape rule of the operator `name`; None where there is none."""
+    if name.startswith(f"{_PURE}::numbers_"):
+        op = overload(_pure_forms[name])
+        rule = fake_kernel(op.name())
+        return None if rule is None else lambda *args, **kwargs: _in_tensors(op, rule(*args, **kwargs))
     defined = custom_ops.OPDEFS.get(name.removesuffix(".default"))
     if defined is not None:
         return defined._abstract_fn
@@ -207,7 +231,7 @@ def _bernoulli_of(p: torch.Tensor, size: object, stride: object, dtype: torch.dt
 
 @once
 def _define_operators() -> Any:
-    from lampwork._torch import control_flow, packed, recurrent
+    from lampwork._torch import control_flow, launches, packed, recurrent
 
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
@@ -228,6 +252,9 @@ def _define_operators() -> Any:
         "float exponential_average_factor, float epsilon) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
     )
     library.impl("cudnn_batch_norm", _cudnn_batch_norm, "CompositeImplicitAutograd")
+    library.define(launches.SCHEMA)
+    library.impl("launch", launches.launch, key)
+    library.impl("launch", launches.without_memory, "Meta")
     library.define(packed.PACK, tags=(torch.Tag.dynamic_output_shape,))
     library.impl("pack_padded", packed.pack_padded, "CompositeImplicitAutograd")
     library.define(packed.PAD)
@@ -259,16 +286,20 @@ _PURE = "lampwork_pure"
 #: The operator of a library that an operator of `_PURE` is the functional form of, by name.
 _pure_forms: dict[str, str] = {}
 DRAWING = "lampwork_drawing"
+#: Launches of the program's own Triton kernels (`launches.py`), and those into given memory.
+LAUNCH, LAUNCH_OUT = "lampwork::launch.default", "lampwork::launch.out"
 GIVEN_NUMBERS = "lampwork_given_numbers"
 
 
 @once
-def functional_of_custom(op: OpOverload) -> OpOverload | None:
+def functional_of_custom(op: OpOverload, lengths: tuple[int, ...] = ()) -> OpOverload | None:
     """For an operator of a user's that writes to tensors: our operator with its own results (`own_results`), followed
-    by what it would have written, which leaves its arguments alone. Of a list of tensors that is a list; of a tensor
-    that is not given, some tensor. None for results that are views of arguments, and for lists beside other results.
+    by what it would have written, which leaves its arguments alone. Of a list of tensors that is a list if there is
+    nothing else, or one result for each of its elements; of a tensor that is not given, some tensor. None for results
+    that are views of arguments, and for lists beside other results that it does not write.
 
-    `OpOverload._schema`; the new operator lives in a library of ours, under a name that `overload` can read.
+    `lengths`: those of the lists that are written (`lengths_written`). `OpOverload._schema`; the new operator lives in
+    a library of ours, under a name that `overload` can read.
     """
     schema = op._schema
     written = [each for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
@@ -282,25 +313,38 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
     arguments = arguments[arguments.index("(") : arguments.rindex(" -> ")]
     own = own_results(op)
     results = [_type_text(schema.returns[place].type) for place in own]
-    results += ["Tensor[]" if str(each.type) == "List[Tensor]" else "Tensor" for each in written]
+    if lengths:
+        count = sum(lengths) + sum("List" not in str(each.type) for each in written)
+        results += ["Tensor"] * count
+    else:
+        results += ["Tensor[]" if "List" in str(each.type) else "Tensor" for each in written]
     if len(results) > 1 and any(each.endswith("[]") for each in results):
         return None
     pure = f"of{len(origin)}_{origin}_{name}"
+    if lengths:
+        pure = f"lists{'x'.join(map(str, lengths))}_{pure}"
     full = pure if op._overloadname == "default" else f"{pure}.{op._overloadname}"
     positions = {argument.name: place for place, argument in enumerate(schema.arguments)}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given, named = list(args), dict(kwargs)
-        copies = []
+        copies: list[Any] = []
+        nothing = torch.empty(0, device=_device_in((args, tuple(kwargs.values()))))
         for argument in written:
             place = positions[argument.name]
             holder: Any = given if place < len(given) else named
             key: Any = place if place < len(given) else argument.name
             value = holder[key] if place < len(given) else named.get(argument.name)
             if value is None:
-                copies.append(torch.empty(0))
+                copies.append(nothing)
                 continue
-            holder[key] = [each.clone() for each in value] if isinstance(value, (list, tuple)) else value.clone()
+            if isinstance(value, (list, tuple)):
+                holder[key] = [None if each is None else each.clone() for each in value]
+                if lengths:
+                    copies += [nothing if each is None else each for each in holder[key]]
+                    continue
+            else:
+                holder[key] = value.clone()
             copies.append(holder[key])
         result = op(*given, **named)
         results = () if result is None else result if len(schema.returns) > 1 else (result,)
@@ -314,7 +358,13 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
         if own or has_meta_kernel(op.name()):
             return call(*args, **kwargs)
         values = dict(zip(positions, args)) | kwargs
-        made = [_empty_copy(values.get(argument.name)) for argument in written]
+        made: list[Any] = []
+        for argument in written:
+            value = values.get(argument.name)
+            if lengths and isinstance(value, (list, tuple)):
+                made += map(_empty_copy, value)
+            else:
+                made.append(_empty_copy(value))
         return made[0] if len(made) == 1 else tuple(made)
 
     library = torch.library.Library(_PURE, "FRAGMENT")
@@ -327,6 +377,90 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
     return made
 
 
+def written_arguments_of(op: OpOverload) -> tuple[str, OpOverload, tuple[str, ...]] | None:
+    """For a functional form (`functional_of_custom`) of an operator that writes tensors, each given by itself, and
+    returns results of its own alone: the operator's name with its overload, the operator, and the names of what it
+    writes, in the order of the last results of the form."""
+    name = _pure_forms.get(op.name(), "")
+    if not name or op.name().startswith(f"{_PURE}::numbers_"):
+        return None
+    written = overload(name)
+    kinds = {each.name: str(each.type) for each in written._schema.arguments if each.alias_info is not None}
+    if len(own_results(written)) < len(written._schema.returns) or any("List" in each for each in kinds.values()):
+        return None
+    return f"{written._schema.name}.{written._overloadname or 'default'}", written, tuple(kinds)
+
+
+#: Types of results that are numbers, and what tensors hold them.
+_NUMBERS = {"int": torch.int64, "SymInt": torch.int64, "float": torch.float64, "bool": torch.bool}
+
+
+def returning_numbers(function: Any) -> OpOverload | None:
+    """The operator of a library that a call of `function` is, if it writes to nothing and returns numbers, or numbers
+    and tensors."""
+    name = function.name() if type(function) is OpOverload else getattr(function, "_qualified_op_name", "aten::")
+    if name.partition("::")[0] in ("aten", "prims", "lampwork"):
+        return None
+    op = function if type(function) is OpOverload else getattr(function, "default", None)
+    if type(op) is not OpOverload:
+        return None
+    kinds = [str(each.type) for each in op._schema.returns]
+    known = all(each in _NUMBERS or each == "Tensor" for each in kinds) and any(each in _NUMBERS for each in kinds)
+    return op if known and not any(each.alias_info for each in (*op._schema.arguments, *op._schema.returns)) else None
+
+
+def tells_numbers(op: OpOverload) -> bool:
+    """Whether the shape rule of an operator may know the numbers that it returns: those that sizes decide."""
+    return all(str(each.type) not in ("float", "bool") for each in op._schema.returns)
+
+
+@once
+def numbers_as_tensors(op: OpOverload) -> OpOverload:
+    """For an operator that `returns_numbers`: our operator with tensors of one element on the CPU in their place."""
+    schema = op._schema
+    origin, _, name = schema.name.partition("::")
+    text = str(schema)
+    pure = f"numbers_of{len(origin)}_{origin}_{name}"
+    full = pure if op._overloadname == "default" else f"{pure}.{op._overloadname}"
+    library = torch.library.Library(_PURE, "FRAGMENT")
+    results = ", ".join("Tensor" for _ in schema.returns)
+    library.define(f"{full}{text[text.index('(') : text.rindex(' -> ')]} -> ({results})")
+    library.impl(full, lambda *args, **kwargs: _in_tensors(op, op(*args, **kwargs)), "CompositeExplicitAutograd")
+    library.impl(full, lambda *args, **kwargs: _in_tensors(op, _on_meta(op, args, kwargs)), "Meta")
+    libraries.append(library)
+    made = getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
+    _pure_forms[made.name()] = op.name()
+    return made
+
+
+def _on_meta(op: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """What `op` returns on tensors without memory; a rule is not asked for numbers alone."""
+    if all(str(each.type) in _NUMBERS for each in op._schema.returns):
+        return (0,) * len(op._schema.returns) if len(op._schema.returns) > 1 else 0
+    return op(*args, **kwargs)
+
+
+def _in_tensors(op: OpOverload, results: Any) -> Any:
+    returns = op._schema.returns
+    each = results if len(returns) > 1 else (results,)
+    made = []
+    for result, value in zip(returns, each, strict=True):
+        kind = _NUMBERS.get(str(result.type))
+        if kind is not None:
+            known = type(value) in (int, float, bool)
+            value = torch.empty((), dtype=kind, device="cpu").fill_(value if known else 0)
+        made.append(value)
+    return tuple(made) if len(made) > 1 else made[0]
+
+
+def _device_in(values: Any) -> torch.device | None:
+    """The device of the first tensor among `values`."""
+    if isinstance(values, torch.Tensor):
+        return values.device
+    found = map(_device_in, values) if isinstance(values, (list, tuple)) else ()
+    return next((each for each in found if each is not None), None)
+
+
 def _empty_copy(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [torch.empty_like(each) for each in value]
@@ -334,7 +468,17 @@ def _empty_copy(value: Any) -> Any:
 
 
 #: Types of arguments that operators of users may write to.
-_WRITTEN = ("Tensor", "Optional[Tensor]", "List[Tensor]")
+_WRITTEN = ("Tensor", "Optional[Tensor]", "List[Tensor]", "List[Optional[Tensor]]")
+
+
+def lengths_written(op: OpOverload, values: Sequence[Any]) -> tuple[int, ...]:
+    """The lengths of the lists that a call of `op` writes to, `values` being what it writes to in order; empty where
+    `functional_of_custom` needs none."""
+    written = [each for each in op._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
+    if len(written) + len(own_results(op)) == 1 and str(written[0].type) == "List[Tensor]":
+        return ()
+    pairs = zip(written, values, strict=True)
+    return tuple(len(value) for argument, value in pairs if "List" in str(argument.type))
 
 
 def _type_text(kind: Any) -> str:

@@ -97,22 +97,34 @@ def is_nested_region(function: Callable) -> bool:
     )
 
 
-#: Functions by which kernels of Triton are launched, by module: `kernel[grid](...)`, and what that calls.
+#: Methods that launch kernels of Triton: what `kernel[grid](...)` calls.
 _TRITON_LAUNCHES = {
-    "triton.runtime.jit": ("KernelInterface.__getitem__.<locals>.<lambda>", "JITFunction.run"),
+    "triton.runtime.jit": ("JITFunction.run",),
     "triton.runtime.autotuner": ("Autotuner.run", "Heuristics.run"),
-    "triton.runtime.interpreter": ("InterpretedFunction.run", "GridExecutor.__call__"),
-    "torch._higher_order_ops.triton_kernel_wrap": (
-        "TraceableTritonKernelWrapper.run", "TraceableTritonKernelWrapper.__call__",
-        "TraceableTritonKernelWrapper.__getitem__",
-    ),
-    "torch.library": ("wrap_triton",),  # as it says of itself
-}  # fmt: skip
+    "triton.runtime.interpreter": ("InterpretedFunction.run",),
+}
+#: The methods of what `torch.library.wrap_triton` gives.
+_WRAPPED_KERNEL = (
+    "TraceableTritonKernelWrapper.run", "TraceableTritonKernelWrapper.__call__",
+    "TraceableTritonKernelWrapper.__getitem__",
+)  # fmt: skip
 
 
 def launches_triton(function: Callable) -> bool:
-    """Whether a call of `function` launches a kernel of Triton, or wraps one to be launched."""
+    """Whether a call of `function` launches a kernel of Triton."""
     return function.__qualname__ in _TRITON_LAUNCHES.get(function.__module__ or "", ())
+
+
+def is_wrap_triton(function: Callable) -> bool:
+    """Whether `function` is `torch.library.wrap_triton`."""
+    return function.__module__ == "torch.library" and function.__qualname__ == "wrap_triton"  # as it says of itself
+
+
+def is_of_wrapped_kernel(function: Callable) -> bool:
+    """Whether `function` is a method of what `torch.library.wrap_triton` gives."""
+    return function.__module__ == "torch._higher_order_ops.triton_kernel_wrap" and (
+        function.__qualname__ in _WRAPPED_KERNEL
+    )
 
 
 #: What gives a tensor's text.

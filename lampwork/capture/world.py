@@ -60,8 +60,11 @@ if TYPE_CHECKING:
     from lampwork._torch import InitialStates
     from lampwork.capture.record.recorder import Recorder
 
-#: Files whose lines are nobody's to look at: those of PyTorch, and what calls a submodule with its settings.
-_NOT_THE_USERS = (torch.__file__.rpartition("/")[0] + "/", regions.__file__)
+#: Where no line is the user's: torch itself, Triton, which is installed beside it, and what calls a submodule with its
+#: own settings.
+_LIBRARIES = (
+    torch.__file__.rpartition("/")[0] + "/", torch.__file__.rpartition("/torch/")[0] + "/triton/", regions.__file__,
+)  # fmt: skip
 
 
 class TorchWorld(Dispatcher):
@@ -157,7 +160,7 @@ class TorchWorld(Dispatcher):
     # Where we are
 
     def location(self) -> Location:
-        """The user's line being interpreted: the innermost outside torch itself, with the module it belongs to."""
+        """The user's line being interpreted: the innermost outside torch and Triton, with the module it belongs to."""
         machine = self.__dict__.get("machine")
         if machine is None or not machine.frames:
             return Location()
@@ -174,7 +177,7 @@ class TorchWorld(Dispatcher):
             code = frame.code
             if code.hidden:
                 continue
-            if chosen is None and not code.raw.co_filename.startswith(_NOT_THE_USERS):
+            if chosen is None and not code.raw.co_filename.startswith(_LIBRARIES):
                 chosen = frame
             if not module and frame.locals and isinstance(frame.locals[0], torch.nn.Module):
                 module = self.families.module.path(frame.locals[0])

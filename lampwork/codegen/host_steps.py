@@ -241,7 +241,7 @@ class Steps(Expressions):
             if step.out_variant is None or name not in _torch.DRAWN_LAYOUT
         ]
         if step.out_variant is not None:
-            outs = list(zip(_out_arguments(step.out_variant), step.outputs, strict=True))
+            outs = list(zip(_torch.out_arguments(step.out_variant, len(step.outputs)), step.outputs, strict=True))
             for name, output in outs:
                 arguments.append(f"{name}={'scrap()' if output is None else self.whole(output)}")
             given = tuple([name for name, output in outs if output is not None])
@@ -356,11 +356,6 @@ class Steps(Expressions):
     def _check(self, step: Check) -> None:
         self.emit(f"if {self.first(step.buffer)}.item():")
         self.emit(f"    raise {step.error}({step.message!r})")
-
-
-def _out_arguments(name: str) -> tuple[str, ...]:
-    """Names of the arguments that operator `name` writes to; our own write to `out`."""
-    return ("out",) if name.startswith("lampwork::") else _torch.out_arguments(name)
 
 
 def _buffers_of(step: Step) -> Iterator[str]:

@@ -317,8 +317,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "triton-kernel": Meaning(
         "break",
-        "A kernel of Triton is launched by the program itself: what it writes is not known.",
-        "Make it an operator: `torch.library.triton_op`, or `torch.library.custom_op` with `register_fake`.",
+        "A kernel of Triton is launched by the program in a way that no graph holds.",
+        "Do what the reason says, or make it an operator: `torch.library.custom_op` with `register_fake`.",
     ),
     "unknown-native": Meaning(
         "break",

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from lampwork import _torch
 from lampwork.debug.cost import guard_seconds, memory_seconds
 from lampwork.debug.diagnostics import KINDS, meaning_of, remedy_of
 from lampwork.debug.fusion import refusals
@@ -116,7 +117,7 @@ def graph(artifact: Artifact) -> Facts:
     """One compiled graph in numbers."""
     program = artifact.program
     launches = sum(isinstance(step, Launch) for step in program.steps)
-    externs = Counter(step.op for step in program.steps if isinstance(step, Extern))
+    externs = Counter(_called(step) for step in program.steps if isinstance(step, Extern))
     return {
         "name": artifact.name,
         "runs_eagerly": isinstance(artifact.outcome, RunEagerly),
@@ -130,6 +131,13 @@ def graph(artifact: Artifact) -> Facts:
         "workspace_bytes": program.workspace_bytes,
         "compile_ms": sum(artifact.compile_seconds.values()) * 1e3,
     }
+
+
+def _called(call: Extern) -> str:
+    """The operator of a call of ATen, or the kernel of the program's own that it launches."""
+    if call.op == _torch.LAUNCH and call.args:
+        return f"Triton's {_torch.launched_kernel(call.args[0])}"
+    return call.op
 
 
 def guards(artifact: Artifact, function: Callable) -> list[Facts]:

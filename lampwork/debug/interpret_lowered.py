@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lampwork import _torch
 from lampwork.ir.attention import Attention, attention_nests
 from lampwork.ir.dtype import FLOAT8, STORED
 from lampwork.ir.interpret import interpret_nest, size_values
@@ -138,6 +139,14 @@ class _Run:
             assert item.out_variant is not None and name is not None
             out = self.allocate(name)
             self.tensors[name] = OPERATORS[item.out_variant](*[self.argument(v) for v in item.args], out=out)
+            return
+        if item.out_variant == _torch.LAUNCH_OUT:
+            for name in item.outputs:
+                if name is not None and name not in item.mutates:
+                    self.tensors[name] = self.allocate(name)
+            names = _torch.out_arguments(item.out_variant, len(item.outputs))
+            outs = zip(names, [self.tensors[name] for name in item.outputs if name is not None], strict=True)
+            _torch.direct_call(item.out_variant)(*[self.argument(v) for v in item.args], **dict(outs))
             return
         namespace, _, packet_name = item.op.partition("::")
         packet, _, overload = packet_name.partition(".")

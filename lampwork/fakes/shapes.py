@@ -13,6 +13,7 @@ Rules find here what they are written with: layouts (`strides.py`) and types (`p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -255,8 +256,16 @@ def infer_by_meta_kernel(
 
     kwargs = {**kwargs, **_on_no_device(op, kwargs)}
 
+    of_library = op.namespace not in ("aten", "prims")
+
     def run() -> Any:
         given, options = to_meta(args), {key: to_meta(value) for key, value in kwargs.items()}
+        # Kernels of the CPU take no symbols for sizes; where a rule names no device, that is what it means.
+        is_placed = of_library and symbolic and not in_numbers and device.type == "cpu"
+        with torch.device("meta") if is_placed else nullcontext():
+            return called(given, options)
+
+    def called(given: Any, options: dict) -> Any:
         if kernel is not None:
             return kernel(*given, **options)
         try:
@@ -288,7 +297,7 @@ def infer_by_meta_kernel(
             remedy = "Tell what its result looks like with register_fake."
             raise Unsupported(f"{op}, a custom operator without a fake", remedy, "custom-operator") from error
         raise
-    return _from_meta(result, device)
+    return _from_meta(result, device, of_library)
 
 
 _QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
@@ -301,11 +310,14 @@ def _on_no_device(op: _torch.Overload, kwargs: dict) -> dict[str, torch.device]:
     return {}
 
 
-def _from_meta(value: object, device: torch.device) -> Any:
+def _from_meta(value: object, device: torch.device, of_library: bool = False) -> Any:
+    """Fakes for what lies on no device. `of_library`: a rule that makes a tensor on some device means that one."""
     if isinstance(value, torch.Tensor):
+        if of_library and value.device.type != "meta":
+            device = value.device
         if value.layout is not torch.strided:
             raise Unsupported(f"a tensor of layout {value.layout} is made", id="tensor-layout")
         return _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, device)
     if isinstance(value, (list, tuple)):
-        return type(value)(_from_meta(each, device) for each in value)
+        return type(value)(_from_meta(each, device, of_library) for each in value)
     return value

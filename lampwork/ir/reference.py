@@ -28,6 +28,8 @@ PROPERTIES = frozenset({property, _FIELD})
 #: first asked for.
 _OPERATORS = "torch._ops"
 _RELEASED_OPERATORS = ("aten.", "prims.")
+#: Where the classes of Triton's kernels are.
+_KERNELS = frozenset({"triton.runtime.jit", "triton.runtime.autotuner", "triton.runtime.interpreter"})
 _HEAP_TYPE = 1 << 9  # a class that is made while the program runs
 _digests: CodeCache[str] = CodeCache()
 _qualname = type.__dict__["__qualname__"].__get__
@@ -279,6 +281,11 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
     names = [(module, qualname)]
     if type(value).__module__ == _OPERATORS:
         names = [("torch.ops", str(value))]
+    if type(value).__module__ in _KERNELS:  # around a function whose name it has, however many decorators it went by
+        function = value
+        while type(function) is not FunctionType and hasattr(function, "fn"):
+            function = function.fn
+        names = [(str(function.__module__), str(getattr(function, "__qualname__", "")))]
     if kind == "builtin":
         # `torch.conv2d` says that it is `_VariableFunctionsClass.conv2d`; `torch.nn.functional.linear`, that it is
         # `linear`.

@@ -92,7 +92,8 @@ def verify_lowered(lowered: Lowered) -> None:
             for output in item.outputs:
                 if output is not None:
                     _require(output in buffers, item, f"P1: no buffer {output}")
-                    _require(output not in written, item, f"P3: second writer of {output}")
+                    own = output not in written or output in item.mutates
+                    _require(own, item, f"P3: second writer of {output}")
                     elsewhere = buffers[output].device
                     _require(not (elsewhere and item.out_variant), item, f"P6: {output} is planned on {elsewhere}")
                     written.add(output)

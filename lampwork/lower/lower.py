@@ -52,6 +52,7 @@ from lampwork.ir.program import (
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import Size, SizeExpr, symbols
 from lampwork.lower import expressions as ex
+from lampwork.lower.launches import is_unset, launches_into_inputs
 from lampwork.lower.mixed_types import are_refused
 from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
 from lampwork.lower.rules import COPIES, GPU_FORMULAS, PLACED, RULES, VIEWS, Rule
@@ -113,6 +114,10 @@ class Lowering(Nests):
         self.rematerialised: set[str] = set()
         #: Symbols that calls of ATen decide: result and dimension of each.
         self.found: dict[str, tuple[str, int]] = {}
+        #: Inputs that launches of kernels, and operators of libraries, write to, by node and result; those of them that
+        #: are written at the end after all, as what the node gets lies elsewhere.
+        self.into_inputs = launches_into_inputs(functional)
+        self.written_last: set[int] = set()
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
         self.values: dict[Node, Any] = {}
         self.inputs: list[str] = []
@@ -144,6 +149,10 @@ class Lowering(Nests):
         """Calls `what` through ATen on views of buffers; results get buffers with the strides of the fakes."""
         name, out_variant = what.name, what.out_variant(self.device)
         mutates: list[str] = []
+        if any(node is self.node for node, _ in self.into_inputs) and name != _torch.LAUNCH:
+            made = self.write_inputs(args, kwargs)
+            if made is not NotImplemented:
+                return made
         if what.written:
             for key in what.written:
                 written = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)
@@ -164,12 +173,20 @@ class Lowering(Nests):
         if what.aliases:  # a copy has memory for each element
             metas = tuple([meta and with_own_memory(meta) for meta in metas])
         value = self.node.meta.get("val")
-        places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in
-                  ((value,) if single else value or ())]  # fmt: skip
+        results = value if isinstance(value, (tuple, list)) else (value,) if single else ()
+        places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in results]
         finds = self.sizes_found()
+        launches = name == _torch.LAUNCH and not any(places)
+        into: dict[int, TensorValue] = {}
+        if launches:
+            into = {place: each for place, each in enumerate(args[1]) if self.is_input_of(place, each)}
+            mutates = [each.ref.buffer for each in into.values()]
+            args, out_variant = (args[0], self.without_unset(args[1]), *args[2:]), _torch.LAUNCH_OUT
         outputs: list[TensorValue | None] = []
         for position, meta in enumerate(metas):
-            if meta is None or not (single or self.needed(position) or position in finds):
+            if position in into:
+                outputs.append(into[position])
+            elif meta is None or not (single or launches or self.needed(position) or position in finds):
                 outputs.append(None)
             else:
                 made = self.new_buffer(meta, "" if single else str(position), places[position])
@@ -192,6 +209,55 @@ class Lowering(Nests):
             )
         )
         return outputs[0] if single else tuple(outputs)
+
+    def write_inputs(self, args: tuple, kwargs: dict) -> Any:
+        """Calls the operator of a library that the node is the functional form of: all that it writes is an input's."""
+        writer = _torch.written_arguments_of(self.node.target)
+        assert writer is not None
+        name, op, names = writer
+        given = dict(zip([each.name for each in op._schema.arguments], args)) | kwargs
+        written = [given[each] for each in names]
+        first = len(op._schema.returns)
+        places = [self.into_inputs.get((self.node, first + place)) for place in range(len(written))]
+        if not all(self.is_input_of(first + place, each) for place, each in enumerate(written)):
+            self.written_last |= {each for each in places if each is not None}
+            return NotImplemented
+        metas = (self.out,) if type(self.out) is TensorMeta else self.out
+        own = [self.new_buffer(meta, str(place)) for place, meta in enumerate(metas[:first])]
+        self.items.append(
+            Extern(
+                name,
+                self.extern_argument(args),
+                tuple((key, self.extern_argument(value)) for key, value in kwargs.items()),
+                tuple(each.ref.buffer for each in own),
+                None,
+                tuple(dict.fromkeys(each.ref.buffer for each in written)),
+                self.origin,
+            )
+        )
+        results = (*own, *written)
+        return results[0] if type(self.out) is TensorMeta else results
+
+    def is_input_of(self, result: int, value: TensorValue) -> bool:
+        """Whether `value`, whose new contents are a result of the node, is the memory of the input that is written
+        there. A view that is made by copying is not."""
+        target = self.into_inputs.get((self.node, result))
+        if target is None or target in self.written_last:
+            return False
+        if value.ref.buffer != self.inputs[target]:
+            self.written_last.add(target)
+            return False
+        return True
+
+    def written_before(self) -> set[int]:
+        """Inputs that need no write at the end."""
+        return {*self.into_inputs.values()} - self.written_last
+
+    def without_unset(self, written: tuple) -> tuple:
+        """What a launch writes to, with None for memory that nobody has written to yet."""
+        nodes = self.node.args[1]
+        assert isinstance(nodes, (tuple, list))
+        return tuple([None if is_unset(node) else value for node, value in zip(nodes, written, strict=True)])
 
     def sizes_found(self) -> dict[int, list[tuple[str, int]]]:
         """Symbols that the current node's results are the first to have, by result: (name, dimension)."""
@@ -401,11 +467,15 @@ class Lowering(Nests):
     def finish(self, outputs: tuple) -> Lowered:
         returned = {result.index for result in self.functional.results if isinstance(result, FromGraph)}
         written = {source for _, source in self.functional.writes}
+        before = {source for target, source in self.functional.writes if target in self.written_before()}
         values: list[Any] = []
         owners: set[str] = set()
         for position, node in enumerate(outputs):
             value = self.values[node] if isinstance(node, Node) else node
             self.origin = Origin(node.name if isinstance(node, Node) else "output", "output")
+            if position not in returned and position in before:
+                values.append(value)
+                continue
             if isinstance(value, TensorValue) and (position in returned or position in written):
                 # A result owns its memory, and a write must not read what another write changes.
                 kind = self.buffers[value.ref.buffer].kind
@@ -417,6 +487,8 @@ class Lowering(Nests):
         beside = {index: group for group in self.functional.overlapping for index in group}
         rows = dict(self.functional.rows)
         for target, source in self.functional.writes:
+            if target in self.written_before():
+                continue
             self.write_input(target, values[source], beside.get(target, ()), rows.get(target))
         results = tuple(self.result(result, values) for result in self.functional.results)
         results += tuple(ScalarResult(size_of(number)) for number in self.functional.numbers)

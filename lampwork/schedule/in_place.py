@@ -35,7 +35,7 @@ from lampwork.ir.loops import (
 )
 from lampwork.ir.program import Extern, FromBuffer, Launch, Lowered, Step, TensorRef, launch_instances, step_buffers
 from lampwork.ir.record import record
-from lampwork.ir.size import Size, Symbol, bounds, linear_terms
+from lampwork.ir.size import Size, Symbol, bounds, linear_terms, mul
 from lampwork.schedule.expressions import estimate
 from lampwork.schedule.segment import with_name
 
@@ -64,7 +64,10 @@ def reuse_memory(
         merged = _pairs(kernels[place], plan, numbers)
         if merged:
             changed[place] = merged
-    if not changed:
+    for number, each in enumerate(steps):
+        if isinstance(each, Extern) and each.out_variant == LAUNCHED:
+            _write_in_place(each, number, plan)
+    if not plan.taken:
         return lowered, kernels, list(steps), dict(buffers)
     made = list(steps)
     for place, merged in changed.items():
@@ -143,6 +146,37 @@ class _Plan:
     def names(self) -> dict[str, str]:
         """What each buffer that is gone is called."""
         return {name: self.name(name) for name in self.taken}
+
+
+def _write_in_place(call: Extern, number: int, plan: _Plan) -> None:
+    """The program's own Triton kernels write where they are given memory that nobody needs again as it was."""
+    _, written, read, _, _ = call.args
+    for value, output in zip(written, call.outputs, strict=True):
+        if value is None or output is None:
+            continue
+        given = plan.name(value.buffer)
+        one, other = plan.buffers[value.buffer], plan.buffers[output]
+        whole = (value.dtype, value.shape, value.strides, value.offset) == (one.dtype, one.shape, one.strides, 0)
+        alike = whole and (one.shape, one.strides) == (other.shape, other.strides)
+        counts = {_count_in_a_row(each) for each in (value, one, other)}
+        alike = alike or (len(counts) == 1 and None not in counts and value.dtype == one.dtype and value.offset == 0)
+        names = [plan.name(each.buffer) for each in (*written, *read) if each is not None]
+        if alike and names.count(given) == 1 and plan.allows(number, given, output):
+            plan.join(given, output)
+
+
+def _count_in_a_row(each: TensorRef | Buffer) -> Size | None:
+    """The number of elements of what is contiguous; None for others."""
+    count: Size = 1
+    for extent, stride in zip(reversed(each.shape), reversed(each.strides)):
+        if stride != count:
+            return None
+        count = mul(count, extent)
+    return count
+
+
+#: What ATen calls that launch kernels of the program's own are known by.
+LAUNCHED = "lampwork::launch.out"
 
 
 def _pairs(kernel: Kernel, plan: _Plan, numbers: Sequence[int]) -> dict[str, str]:

@@ -58,6 +58,7 @@ from lampwork.ir.source import (
     root_of,
 )
 from lampwork.runtime.cache import schema
+from lampwork.runtime.cache.operators import described
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read
 from lampwork.runtime.guards.plain_data import same_value
 from lampwork.shipping.results import Attributes, Output
@@ -145,7 +146,7 @@ class _Detaching:
         if artifact.backward is not None or artifact.initial_states:
             raise NotPackable("it takes gradients: make the calls under torch.no_grad() or torch.inference_mode()")
         if artifact.operators:
-            raise NotPackable(f"it calls the operator {next(iter(artifact.operators))} of another library")
+            raise NotPackable(f"it calls {described(next(iter(artifact.operators)))}")
         if artifact.locks:
             raise NotPackable(f"the call takes the lock {describe(artifact.locks[0])}")
         own = [guard for guard in artifact.guards if not self._is_on_call(guard)]

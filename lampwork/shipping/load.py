@@ -106,7 +106,7 @@ def artifact_of(file: File, section: str, modules: bool) -> Artifact:
         raise file.error(f"does not fit this process: {missing}", "Import what the model needs before loading.")
     other = operators.changed(artifact.operators)
     if other:
-        raise file.error(f"calls the operator {other}, which is declared otherwise here", _MAKE_AGAIN)
+        raise file.error(f"calls {operators.described(other)}, which is declared otherwise here", _MAKE_AGAIN)
     other = libraries.changed(artifact.libraries)
     if other:
         raise file.error(f"was made with another {other}", _MAKE_AGAIN)

@@ -30,7 +30,7 @@ from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, bound_owner
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
-from lampwork.capture.record.fake import TENSOR_KINDS
+from lampwork.capture.record.fake import TENSOR_KINDS, DataDependent
 from lampwork.capture.values.array_functions import call_method, call_with_tensors, is_of_numpy
 from lampwork.capture.values.container_methods import SHADOW_METHODS
 from lampwork.capture.values.hashed_keys import first_of, keys_of
@@ -38,6 +38,7 @@ from lampwork.capture.values.set_order import see_order
 from lampwork.capture.values.sizes import settled, settled_in_place
 from lampwork.capture.values.special_methods import is_object
 from lampwork.capture.values.subclasses import has_wrapper
+from lampwork.capture.values.unbacked_numbers import item
 from lampwork.capture.values.walk import holds
 
 if TYPE_CHECKING:
@@ -278,7 +279,24 @@ def call_array_method(world: TorchWorld, function: Any, args: tuple, kwargs: dic
 
 
 def call_tensor_function(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return world.tensor_calls.call(function, args, kwargs)
+    op = _torch.returning_numbers(function)
+    if op is None:
+        return world.tensor_calls.call(function, args, kwargs)
+    has_tensors = any(str(each.type) == "Tensor" for each in op._schema.returns)
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+    differentiable = has_tensors and torch.is_grad_enabled() and any(each.requires_grad for each in given)
+    if differentiable or _torch.tells_numbers(op):
+        try:
+            return world.tensor_calls.call(function, args, kwargs)
+        except DataDependent:
+            if differentiable:
+                raise
+    # Numbers that a run tells: out of tensors, as `item()` gives them.
+    made = world.tensor_calls.call(_torch.numbers_as_tensors(op), args, kwargs)
+    results = made if type(made) is tuple else (made,)
+    pairs = zip(results, op._schema.returns, strict=True)
+    found = [each if str(result.type) == "Tensor" else item(world.recorder, each) for each, result in pairs]
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def call_ufunc(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

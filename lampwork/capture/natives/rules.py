@@ -35,6 +35,7 @@ from lampwork.capture.natives.effect_classes import (
     STATE_WRITERS,
 )
 from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
+from lampwork.capture.natives.kernel_launches import call_wrapper, launch_kernel, without_wrapper
 from lampwork.capture.natives.library import PURE_FUNCTIONS
 from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer
 from lampwork.capture.natives.torch_answers import apply_function
@@ -87,7 +88,7 @@ class Rules:
 
     def breaks_always(self, function: Any) -> bool:
         """Whether a call is a break whatever the arguments, which need not be looked at then."""
-        if type(function) is FunctionType and self.of(function) in (_DISABLED, _LAUNCH, _REGION, _SCHEDULING):
+        if type(function) is FunctionType and self.of(function) in (_DISABLED, _REGION, _SCHEDULING):
             return True
         return perform.is_hashable(function) and function in REFUSED
 
@@ -204,11 +205,6 @@ def _make_initial_states(world: TorchWorld, function: Any, args: tuple, kwargs: 
 
 
 _DISABLED = _refusing("disabled", "{} is marked as not to be compiled")
-_LAUNCH = _refusing(
-    "triton-kernel",
-    "a kernel of Triton is launched, and what it writes is not known",
-    "Make it an operator: torch.library.triton_op, or torch.library.custom_op with register_fake.",
-)
 _REGION = _refusing("region", "a submodule is called that has settings of its own")
 _SCHEDULING = _refusing("native-call", "{} is called: other code runs meanwhile", _OUTSIDE)
 FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
@@ -224,7 +220,9 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
         _refusing("result", "{} makes a coroutine or an asynchronous generator"),
     ),
     (_schedules, _SCHEDULING),
-    (_torch.launches_triton, _LAUNCH),
+    (_torch.launches_triton, launch_kernel),
+    (_torch.is_wrap_triton, without_wrapper),
+    (_torch.is_of_wrapped_kernel, call_wrapper),
     (lambda function: function is regions.apart, _REGION),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),

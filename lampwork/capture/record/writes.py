@@ -80,16 +80,19 @@ def _refuse_inference_tensor(recorder: Recorder, target: Fake) -> None:
 
 def _call_custom(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
     """A user's operator that writes: recorded as one that gives what it writes, and copies of that."""
-    pure = _torch.functional_of_custom(op.overload)
+    targets = [_argument(op, where, args, kwargs) for where in op.written]
+    lengths = _torch.lengths_written(op.overload, targets)
+    pure = _torch.functional_of_custom(op.overload, lengths)
     if pure is None:
         remedy = "Declare the results that it writes as results of its own (mutates_args=())."
         what = f"{op.overload}, a custom operator that writes to its arguments"
         raise Unsupported(what, remedy, "custom-operator")
-    _refuse_shared_targets(op, [_argument(op, where, args, kwargs) for where in op.written])
+    _refuse_shared_targets(op, targets)
     made = recorder.call(pure, args, kwargs)
-    results = list(made) if len(pure._schema.returns) > 1 else [made]
+    results = list(made) if len(pure._schema.returns) != 1 else [made]
     own = _torch.own_results(op.overload)
-    targets = [_argument(op, where, args, kwargs) for where in op.written]
+    if lengths:  # each element of a list is a result
+        targets = [each for target in targets for each in (target if isinstance(target, (list, tuple)) else (target,))]
     for target, value in zip(targets, results[len(own) :], strict=True):
         if isinstance(target, (list, tuple)):
             for each, part in zip(target, value, strict=True):
@@ -296,6 +299,15 @@ def _note_write(recorder: Recorder, target: Any, op: Operator) -> None:
         # Eager refuses most of these and lets some through: it shall answer.
         raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
     recorder.note_written(target)
+
+
+def write_unseen(recorder: Recorder, target: Fake, value: Fake) -> None:
+    """Records that the memory of `target` holds `value` from here on, as autograd and inference mode do not see it."""
+    copy = operator(torch.ops.aten.copy_.default)
+    if recorder.write_hook is not None:
+        recorder.write_hook("launch", target, (), {})
+    _note_write(recorder, target, copy)
+    recorder.record(copy, (target, value), {}, target)
 
 
 def _replace_value(node: torch.fx.Node, old: Fake, new: Fake) -> None:

@@ -248,8 +248,7 @@ class Execution:
     def extern(self, step: Extern) -> None:
         arguments = [self.argument(value) for value in step.args]
         if step.out_variant is not None:
-            own = step.out_variant.startswith("lampwork::")
-            names = ("out",) if own else _torch.out_arguments(step.out_variant)
+            names = _torch.out_arguments(step.out_variant, len(step.outputs))
             given = {name: self.argument(v) for name, v in step.kwargs if name not in _torch.DRAWN_LAYOUT}
             for name, output in zip(names, step.outputs, strict=True):
                 given[name] = torch.empty(0) if output is None else self.view(self.whole(output), writes=True)

@@ -31,6 +31,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.backends import backend_of
 from lampwork.config import Settings, cache_dir, cache_url
 from lampwork.errors import LampworkWarning
@@ -346,7 +347,9 @@ def _slim(artifact: Artifact) -> Artifact:
 def _slim_step(step: object, keep_arguments: bool) -> Any:
     if isinstance(step, Launch):
         return Launch(step.kernel, ())
-    return Extern(step.op, ()) if isinstance(step, Extern) and not keep_arguments else step
+    if isinstance(step, Extern) and not keep_arguments:
+        return step if step.op == _torch.LAUNCH and step.args[-1:] != ((),) else Extern(step.op, ())
+    return step
 
 
 def _portable(artifact: Artifact, note: Note) -> bool:
@@ -358,7 +361,10 @@ def _portable(artifact: Artifact, note: Note) -> bool:
         return False
     for name, declared in artifact.operators.items():
         if not declared:
-            note(f"not stored: the derivative of {name} is written in Python")
+            what = f"the derivative of {name} is written in Python"
+            if name.startswith("{"):
+                what = f"{operators.described(name)} cannot be found by name in another process"
+            note(f"not stored: {what}")
             return False
     if not all(artifact.libraries.values()):
         note("not stored: it ran a function marked allow_in_graph or assume_constant, and what that calls may change")
@@ -389,7 +395,7 @@ def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
         return None
     other = operators.changed(artifact.operators)
     if other:
-        note(f"miss: the operator {other} is declared otherwise")
+        note(f"miss: {operators.described(other)} is declared otherwise")
         return None
     other = libraries.changed(artifact.libraries)
     if other:

@@ -19,16 +19,21 @@ from lampwork.ir.reference import code_digest
 
 
 def declarations(graph: torch.fx.Graph, differentiated: bool) -> dict[str, str]:
-    """What was asked of each operator of another library in `graph`, by name. Empty for one whose Python derivative is
-    part of the graph, since that may have called anything: such an entry cannot be stored."""
-    return {
+    """What was asked of each operator of another library in `graph`, by name, and of each Triton kernel that it
+    launches, by the launch. Empty for an operator whose Python derivative is part of the graph, since that may have
+    called anything, and for a kernel that no name leads to: such an entry cannot be stored."""
+    found = {
         name: "" if differentiated and _torch.has_python_derivative(name) else declaration(name)
         for name in _torch.operators_of_libraries(graph)
     }
+    return found | {launch: declaration(launch) for launch in _torch.launches_in(graph)}
 
 
 def declaration(name: str) -> str:
-    """The schema of the operator `name` in this process and a digest of its shape rule; empty where there is none."""
+    """The schema of the operator `name` in this process and a digest of its shape rule, or a digest of the kernel in a
+    launch; empty where there is none."""
+    if name.startswith("{"):
+        return _torch.declared_kernel(name)
     schema = _torch.schema_text(name)
     rule = _torch.fake_kernel(name) if schema else None
     return schema if rule is None else f"{schema} {_digest(rule)}"
@@ -37,6 +42,15 @@ def declaration(name: str) -> str:
 def changed(declared: Mapping[str, str]) -> str:
     """The first operator that is declared otherwise in this process; empty if none is."""
     return next((name for name, text in declared.items() if declaration(name) != text), "")
+
+
+def described(name: str) -> str:
+    """An operator, or the kernel that a launch names, in words."""
+    return (
+        f"the Triton kernel {_torch.launched_kernel(name)}"
+        if name.startswith("{")
+        else f"the operator {name} of another library"
+    )
 
 
 def _digest(function: Callable) -> str:

@@ -146,7 +146,8 @@ def why_not(artifact: Artifact) -> Diagnostic | None:
         return Diagnostic("graph-host-value", "a size depends on the contents of a tensor", remedy=HOST_REMEDY)
     elsewhere = {name for name, buffer in program.buffers.items() if buffer.device}
     for step in program.steps:
-        if isinstance(step, Extern) and step.op.startswith(_torch.GIVEN_NUMBERS):
+        numbers = isinstance(step, Extern) and step.op == _torch.LAUNCH and step.args and step.args[-1]
+        if isinstance(step, Extern) and (numbers or step.op.startswith(_torch.GIVEN_NUMBERS)):
             reason = f"{step.op} takes a number that is another on each call"
             return Diagnostic("graph-host-value", reason, step.origin.location, HOST_REMEDY)
         if isinstance(step, Extern) and elsewhere.intersection(step_buffers(step)):

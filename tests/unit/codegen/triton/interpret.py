@@ -46,14 +46,14 @@ def launch(
     if 0 in grid:
         return
     _mend()
-    with np.errstate(all="ignore"), _interpreting(), watched() as accesses:
+    with np.errstate(all="ignore"), interpreting(), watched() as accesses:
         function = _function(kernel.source, kernel.name)
         function[grid](*tensors, *sizes.values(), **dict(kernel.constants))
     accesses.check([*tensors, *behind])
 
 
 @contextmanager
-def _interpreting() -> Iterator[None]:
+def interpreting() -> Iterator[None]:
     """Triton as it is when TRITON_INTERPRET=1 from the start; before and after it can compile, in this process too."""
     import triton.language as tl
 
