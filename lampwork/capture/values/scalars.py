@@ -41,6 +41,7 @@ from lampwork.capture.values.scalar import (
 )
 from lampwork.capture.values.unbacked_numbers import (
     PLAIN,
+    as_sizes,
     beside,
     chosen_beside,
     compute,
@@ -303,6 +304,8 @@ class ScalarFamily(StandInFamily):
             values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
             if all(map(is_number, values)):
                 return self.world.backed_numbers.function(function, values), function, args, kwargs
+        if function is torch.Size and len(args) == 1 and type(args[0]) in (tuple, list):
+            return torch.Size(as_sizes(self.world.recorder, self.world.touch(args[0]))), function, args, kwargs
         if not takes_symbols(function) and not _looks_for(function):
             args, kwargs = settle_keys(function, args, kwargs, _taken)
         return HANDS_ON, function, args, kwargs

@@ -288,8 +288,8 @@ class SubclassFamily(Family):
             raise Break("tensor-attribute", f"the attribute {name} of a tensor of class {cls.__qualname__} is read")
         if name in MEMORY_METHODS and name not in _MAKE:
             raise refused(cls, f"is asked for {name}")
-        if name == "__dict__":
-            return self.world.families.plain.native_attribute(attribute, value)
+        if name == "__dict__":  # of whatever base the descriptor is, the namespace is the object's own
+            return self.world.families.plain.native_attribute(_namespace_of(type(value)), value)
         return attribute.__get__(value, type(value))
 
     def instance_store(self, obj: Any, name: str, value: Any) -> None:
@@ -314,6 +314,11 @@ class SubclassFamily(Family):
             self.world.note_bases(kind, cls)
             return issubclass(kind, cls)
         return HANDS_ON
+
+
+def _namespace_of(cls: type) -> Any:
+    """The descriptor that gives the `__dict__` of instances of `cls`."""
+    return next(vars(base)["__dict__"] for base in cls.__mro__ if "__dict__" in vars(base))
 
 
 # Answers --------------------------------------------------------------------------------------------------------------

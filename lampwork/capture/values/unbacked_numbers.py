@@ -30,6 +30,7 @@ from lampwork.capture.values.scalar import (
     function_of,
     give,
     given,
+    is_backed,
     is_unbacked,
     kind_of,
     operand,
@@ -268,6 +269,14 @@ def as_size(recorder: Any, number: Any, signed: bool = False) -> Any:
         return number
     found = _size_of(recorder, number.expression, signed)
     return number if found is None else found
+
+
+def as_sizes(recorder: Any, values: Any) -> tuple[Any, ...]:
+    """What a `torch.Size` is made of: it holds integers and sizes, and no number that stands for itself."""
+    made = tuple([as_size(recorder, each.take() if is_backed(each) else each) for each in values])
+    if any(type(each) is Scalar and each.kind is int for each in made):
+        raise DataDependent("torch.Size of a number taken out of a tensor")
+    return made
 
 
 def _size_of(recorder: Any, number: NumberExpr, signed: bool) -> Any:
