@@ -1,5 +1,5 @@
-"""Branches on the contents of tensors of which one side only raises, or is for numbers that are not finite: the other
-side is assumed.
+"""Branches on the contents of tensors of which one side only raises, warns, or is for numbers that are not finite, or
+for matrices that an operator could not take: the other side is assumed.
 
     if not (ids < size).all():             %all = all(lt(%ids, 97))
         raise ValueError("...")       ->   %_ = _assert_async(%all, "... model.py:12")
@@ -25,15 +25,18 @@ from lampwork.capture.bytecode.decode import OP
 from lampwork.capture.machine import Answer, InPython
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.ir.program import UNUSUAL_SIDE
 
 aten = torch.ops.aten
-_RAISE, _JUMP = OP["RAISE_VARARGS"], OP["JUMP"]
+_RAISE, _JUMP, _GLOBAL = OP["RAISE_VARARGS"], OP["JUMP"], OP["LOAD_GLOBAL"]
 #: A side that goes on to any of these does not only raise.
 _ENDS = frozenset(
     number for name, number in OP.items() if "JUMP" in name or name.startswith(("RETURN", "FOR_", "YIELD"))
 )
 #: How far a raise is looked for: messages are long at times.
 _LONGEST = 200
+#: How far the call of a warning is looked for.
+_NEAR = 4
 
 
 def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: int) -> bool | None:
@@ -45,10 +48,61 @@ def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: 
     truth = _only_raises(frame.code, if_false) if one else _where_finite(value.node)
     if truth is None and not one and _zero_where_finite(value.node, None):
         truth = False
+    usual = None
+    if truth is None and world.recorder.contents.allowed:
+        usual = truth = _where_it_succeeds(value.node)
+        if truth is None:
+            usual = truth = _without_warning(frame.code, if_true, if_false)
     if truth is None or not may_assume(world.recorder):
         return None
-    assume(world, value, truth)
+    assume(world, value, truth, _CHECK if usual is None else UNUSUAL_SIDE)
     return truth
+
+
+#: Operators of linear algebra with the place of the result that says of each matrix whether it could be done: 0 if so.
+_STATUS = {
+    aten.linalg_cholesky_ex.default: 1, aten.linalg_inv_ex.default: 1, aten.linalg_lu_factor_ex.default: 2,
+    aten.linalg_ldl_factor_ex.default: 2, aten._linalg_solve_ex.default: 3,
+}  # fmt: skip
+
+
+def _where_it_succeeds(node: Any) -> bool | None:
+    """What a test of such a status comes to where all could be done; None for tests of something else.
+
+    L, info = torch.linalg.cholesky_ex(a)
+    if not info.any():
+        return L
+    """
+    if type(node) is not torch.fx.Node or node.op != "call_function":
+        return None
+    if node.target is _torch.getitem:
+        parent, place = node.args
+        return False if _STATUS.get(parent.target) == place else None
+    if node.target in (aten.gt.Scalar, aten.ne.Scalar, aten.eq.Scalar) and node.args[1] == 0:
+        known = _where_it_succeeds(node.args[0])
+        return known if known is None or node.target is not aten.eq.Scalar else not known
+    if node.target in _PASS_ON or node.target in (aten.any.default, aten.all.default):
+        return _where_it_succeeds(node.args[0])
+    if node.target in (aten.logical_not.default, aten.bitwise_not.default):
+        known = _where_it_succeeds(node.args[0])
+        return None if known is None else not known
+    return None
+
+
+def _without_warning(code: Any, if_true: int, if_false: int) -> bool | None:
+    """The truth for which a branch goes past a warning, where one of its sides begins with one."""
+    warns = _begins_with_warning(code, if_true)
+    return None if warns is _begins_with_warning(code, if_false) else not warns
+
+
+def _begins_with_warning(code: Any, start: int) -> bool:
+    """Whether the first name of another module that instructions from `start` on load is that of `warnings.warn`."""
+    for operation, target in code.instructions[start : start + _NEAR]:
+        if operation in _ENDS:
+            return False
+        if operation == _GLOBAL:
+            return bool(target == "warnings")
+    return False
 
 
 #: Operators that pass a number on.
@@ -169,12 +223,15 @@ def draws(node: torch.fx.Node) -> bool:
     return given != 0.0
 
 
-def assume(world: Any, value: torch.Tensor, expected: bool) -> None:
+_CHECK = "a check of the program on the contents of a tensor failed"
+
+
+def assume(world: Any, value: torch.Tensor, expected: bool, message: str = _CHECK) -> None:
     """Records that the one element of `value` is true, or is not."""
     place = world.location()
     where = f" at {place.file}:{place.line}" if place.file else ""
     holds = value if expected and value.dtype is torch.bool else value != 0 if expected else torch.logical_not(value)
-    _torch.assert_async(holds, f"a check of the program on the contents of a tensor failed{where}")
+    _torch.assert_async(holds, message + where)
 
 
 _NO_MESSAGE = (

@@ -25,7 +25,7 @@ from lampwork.runtime.launch.out_arguments import ResultMoved, checked
 from lampwork.runtime.launch.prepacked import DerivedInputs
 from lampwork.runtime.launch.randomness import OPERATORS, generator_states, restore_generators
 from lampwork.runtime.launch.rollback import Rollbacks, put_back
-from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SizeNotAssumed, many_of_one
+from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SideNotAssumed, SizeNotAssumed, many_of_one
 
 _OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS, "lampwork::many_of_one.default": many_of_one}
 
@@ -140,6 +140,7 @@ class Host:
             "with_versions": _torch.with_versions,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
+            "SideNotAssumed": SideNotAssumed,
             "SizeNotAssumed": SizeNotAssumed,
         }
         names.update(self._launching.host_names(self.device))
