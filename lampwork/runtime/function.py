@@ -235,6 +235,13 @@ class CompiledFunction:
 
     #: The code of the function by which users call this, where they have one.
     wrapper_code: CodeType | None = None
+    #: Compiles another function with the same settings.
+    again: Callable[[Callable], Any] | None = None
+
+    def __reduce__(self) -> Any:
+        from lampwork.runtime.pickled import reduce_compiled
+
+        return reduce_compiled(self)
 
     def continued_natively(self, frames: Callable, values: tuple, error: Exception) -> Any:
         """What suspended frames return when the continuation for them cannot be had: nothing of it has run."""

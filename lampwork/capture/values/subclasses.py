@@ -289,7 +289,7 @@ class SubclassFamily(Family):
         if name in MEMORY_METHODS and name not in _MAKE:
             raise refused(cls, f"is asked for {name}")
         if name == "__dict__":  # of whatever base the descriptor is, the namespace is the object's own
-            return self.world.families.plain.native_attribute(_namespace_of(type(value)), value)
+            return self.world.families.plain.native_attribute(self.world.class_lookup(type(value), name)[1], value)
         return attribute.__get__(value, type(value))
 
     def instance_store(self, obj: Any, name: str, value: Any) -> None:
@@ -314,11 +314,6 @@ class SubclassFamily(Family):
             self.world.note_bases(kind, cls)
             return issubclass(kind, cls)
         return HANDS_ON
-
-
-def _namespace_of(cls: type) -> Any:
-    """The descriptor that gives the `__dict__` of instances of `cls`."""
-    return next(vars(base)["__dict__"] for base in cls.__mro__ if "__dict__" in vars(base))
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
