@@ -216,6 +216,9 @@ class _Kinds(frozenset):
 
 _KINDS = _Kinds()
 
+#: What gives the `__dict__` of a tensor. Bases of its class that are no tensors have another, for their own instances.
+_NAMESPACE = vars(torch.Tensor)["__dict__"]
+
 
 def has_wrapper(args: tuple, kwargs: dict[str, Any], owner: Any = None) -> bool:
     """Whether a call is given a tensor of a subclass, or is one of its methods."""
@@ -289,7 +292,7 @@ class SubclassFamily(Family):
         if name in MEMORY_METHODS and name not in _MAKE:
             raise refused(cls, f"is asked for {name}")
         if name == "__dict__":  # of whatever base the descriptor is, the namespace is the object's own
-            return self.world.families.plain.native_attribute(self.world.class_lookup(type(value), name)[1], value)
+            return self.world.families.plain.native_attribute(_NAMESPACE, value)
         return attribute.__get__(value, type(value))
 
     def instance_store(self, obj: Any, name: str, value: Any) -> None:
