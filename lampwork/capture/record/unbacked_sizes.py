@@ -17,7 +17,6 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.record.fake import DataDependent, Fake
-from lampwork.capture.values.assumptions import may_assume
 from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import (
     Spec,
@@ -131,13 +130,13 @@ class Contents:
         upper = upper if type(upper) is int else INFINITY
         if upper == lower:
             return lower
-        return self.recorder.sizes.from_contents(lower, upper, may_assume(self.recorder))
+        return self.recorder.sizes.from_contents(lower, upper)
 
     def of_number(self, number: Any) -> Any:
         """The integer that a tensor of one element holds, as a size. Where it is negative the call runs eagerly."""
         known = self._numbers.get(id(number))
         if known is None:
-            if not self.allowed or not may_assume(self.recorder):
+            if not self.allowed:
                 raise DataDependent("a number taken out of a tensor, as a size,")
             count = self.recorder.sizes.from_contents(usual=2)  # it mostly is part of something
             with torch.no_grad():
@@ -150,7 +149,7 @@ class Contents:
         (`bincount(minlength=...)`)."""
         if type(size) is torch.SymInt:
             usual = self._mostly.get(found_symbol(size) or "")
-            if usual is not None and may_assume(self.recorder) and not size == usual:
+            if usual is not None and not size == usual:
                 return None
             size = size_of(size)
         return size if type(size) is int else None
@@ -305,7 +304,7 @@ class Contents:
             if _are_one(one, other):
                 self.compared_memory = True
                 return self._equals_itself(one)
-        if not self.must_differ or one.numel() != 1 or not may_assume(self.recorder):
+        if not self.must_differ or one.numel() != 1:
             raise DataDependent("aten.equal.default")
         differ = self.recorder.call(aten.ne.Tensor, (one, other), {})
         self.recorder.call(aten._assert_async.msg, (differ, "two tensors that must differ are equal"), {})
@@ -315,7 +314,7 @@ class Contents:
         """Whether what is computed twice in one way is equal: it is but for NaN, of which there are none for all one
         knows."""
         if x.is_floating_point() or x.is_complex():
-            if not self.allowed or not may_assume(self.recorder):
+            if not self.allowed:
                 raise DataDependent("aten.equal.default")
             same = self.recorder.call(aten.eq.Tensor, (x, x), {})
             every = self.recorder.call(aten.all.default, (same,), {})

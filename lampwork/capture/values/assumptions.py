@@ -7,10 +7,10 @@ for matrices that an operator could not take: the other side is assumed.
 
     assert ids.max().item() < size     ->   %_ = _assert_async(lt(%max, 97), "... model.py:14")
 
-The assertion is checked when the program runs, before it writes anything that the caller can see; where it fails, the
-call runs eagerly and raises the program's own error, or takes the other side after all. So
-nothing is assumed once an input was written to: such a branch breaks the graph. Random numbers drawn by then are taken
-back, so that eager draws them again.
+The assertion is checked when the program runs, before it writes anything that the caller can see: a functional graph
+copies what it has for inputs to them at its end, also where the program wrote to them before the branch. Where it
+fails, the call runs eagerly and raises the program's own error, or takes the other side after all. Random numbers drawn
+by then are taken back, so that eager draws them again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: 
         usual = truth = _where_it_succeeds(value.node)
         if truth is None:
             usual = truth = _without_warning(frame.code, if_true, if_false)
-    if truth is None or not may_assume(world.recorder):
+    if truth is None:
         return None
     assume(world, value, truth, _CHECK if usual is None else UNUSUAL_SIDE)
     return truth
@@ -199,16 +199,11 @@ def _only_raises(code: Any, start: int) -> bool:
     return False
 
 
-def may_assume(recorder: Any) -> bool:
-    """Whether nothing has happened in the recorded program that the caller can see and that cannot be taken back."""
-    return not any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs if isinstance(fake, Fake))
-
-
 def may_rerun(recorder: Any) -> bool:
-    """Whether the call can run eagerly after the whole graph has run: it has not drawn random numbers either."""
-    return may_assume(recorder) and not any(
-        _torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes
-    )
+    """Whether the call can run eagerly after the whole graph has run: it has written no input and drawn no numbers."""
+    if any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs if isinstance(fake, Fake)):
+        return False
+    return not any(_torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes)
 
 
 def draws(node: torch.fx.Node) -> bool:

@@ -23,7 +23,7 @@ from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.assumptions import may_assume, one_raises
+from lampwork.capture.values.assumptions import one_raises
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
@@ -226,7 +226,7 @@ class ScalarFamily(StandInFamily):
             return self.truth(value)
         tensor = given(value.expression)
         if type(tensor) is not Fake:
-            assumes = may_assume(self.world.recorder) and one_raises(frame.code, if_true, if_false)
+            assumes = one_raises(frame.code, if_true, if_false)
             tensor = decision_of(value) if assumes else None
         return self.truth(value) if tensor is None else self.world.branch(frame, tensor, if_true, if_false)
 
