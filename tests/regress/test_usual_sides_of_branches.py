@@ -102,3 +102,38 @@ def test_what_was_written_in_between_is_looked_at():
     for x in (torch.arange(4), torch.arange(4)):
         found, expected = compiled(x), written_between(x)
         assert found[:2] == expected[:2] and torch.equal(found[2], expected[2])
+
+
+def asserted(x):
+    bad = x[:, 1] <= x[:, 0]
+    if bad.any():
+        first = torch.where(bad)[0][0]
+        torch._assert(False, f"bad {int(first)}")
+    return x * 2
+
+
+def test_an_assertion_of_false_raises():
+    compiled = lampwork.compile(asserted, options={"cache": False})
+    good = torch.tensor([[0.0, 1.0], [2.0, 5.0]])
+    for _ in range(2):
+        assert torch.equal(compiled(good), good * 2)
+        with pytest.raises(AssertionError, match="bad 0"):
+            compiled(good.flip(1))
+    assert lampwork.stats(compiled)["entries"] == 1 and not lampwork.stats(compiled)["breaks"]
+
+
+def only_element(x, index, choices):
+    return x * choices[int(index.item())]
+
+
+def test_an_index_into_a_sequence_of_one():
+    compiled = lampwork.compile(only_element, options={"cache": False})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for choices in ([2.0], (3.0,)):
+            for index in (0, 0, -1):
+                found = compiled(torch.ones(2), torch.tensor(index), choices)
+                assert torch.equal(found, torch.full((2,), choices[0]))
+        with pytest.raises(IndexError):
+            compiled(torch.ones(2), torch.tensor(1), [2.0])
+    assert sum(each.count for each in lampwork.stats(compiled)["fallbacks"]) == 1

@@ -35,6 +35,7 @@ _ENDS = frozenset(
 )
 #: How far a raise is looked for: messages are long at times.
 _LONGEST = 200
+_ATTRIBUTES, _CONSTANT = frozenset({OP["LOAD_ATTR"], OP["LOAD_METHOD"], OP["LOAD_GLOBAL"]}), OP["LOAD_CONST"]
 #: How far the call of a warning is looked for.
 _NEAR = 4
 
@@ -181,6 +182,13 @@ def one_raises(code: Any, if_true: int, if_false: int) -> bool:
     return _only_raises(code, if_true) is not _only_raises(code, if_false)
 
 
+def _asserts_nothing(code: Any, position: int) -> bool:
+    """Whether `torch._assert(False, ...)` begins there, which raises."""
+    operation, name = code.instructions[position]
+    following = code.instructions[position + 1 : position + 2]
+    return operation in _ATTRIBUTES and name == "_assert" and following == [(_CONSTANT, False)]
+
+
 def _only_raises(code: Any, start: int) -> bool:
     """Whether the instructions from `start` on end in `raise`, with no branch before it."""
     position = start
@@ -188,7 +196,7 @@ def _only_raises(code: Any, start: int) -> bool:
         if position >= len(code.instructions):
             return False
         operation, target = code.instructions[position]
-        if operation == _RAISE:
+        if operation == _RAISE or _asserts_nothing(code, position):
             return True
         if operation == _JUMP and target > position:
             position = target

@@ -183,7 +183,7 @@ class ContainerFamily(ObjectFamily):
 
     def get_item(self, container: Any, key: Any) -> Any:
         loader = self.world.loader
-        key = self.world.native_key(container, key)
+        key = self.world.native_key(container, self.world.families.scalar.only_index(container, key))
         overlay = loader.unsettled.get(id(container))
         if overlay is not None and self.has_method(container, "__getitem__"):
             if type(overlay) is ListOverlay:

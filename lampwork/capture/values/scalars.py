@@ -23,7 +23,7 @@ from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.assumptions import one_raises
+from lampwork.capture.values.assumptions import assume, one_raises
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
@@ -49,6 +49,7 @@ from lampwork.capture.values.unbacked_numbers import (
     computed,
     counted,
     decision_of,
+    tensor_of,
 )
 from lampwork.capture.values.unknown_text import formatted, unknown_text
 from lampwork.capture.values.walk import holds
@@ -67,6 +68,7 @@ from lampwork.ir.number_operations import (
     RELATION_OF,
     operation_of,
 )
+from lampwork.ir.program import UNUSUAL_SIDE
 
 if TYPE_CHECKING:
     from lampwork.capture.machine import Frame
@@ -219,6 +221,14 @@ class ScalarFamily(StandInFamily):
                 "Draw it outside of the compiled function, or choose with torch.where.",
             )
         raise DataDependent("a branch on a number taken out of a tensor")
+
+    def only_index(self, container: Any, key: Any) -> Any:
+        """0 for an index that a tensor holds into a sequence of one element, as is assumed; other keys as they are."""
+        single = is_unbacked(key) and key.kind is int and type(container) in (list, tuple)
+        if not single or not self.world.recorder.contents.allowed or self.world.length(container) != 1:
+            return key
+        assume(self.world, tensor_of(key) == 0, True, UNUSUAL_SIDE)
+        return 0
 
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
         """As of the tensor that decides it, where one side does nothing but raise."""

@@ -140,13 +140,15 @@ def computed(world: Any, number: NumberExpr, kind: type, may_fail: bool = False,
     return Scalar(number, kind, nonnegative=nonnegative)
 
 
-def compute(world: Any, op: Any, left: Any, right: Any) -> Scalar:
+def compute(world: Any, op: Any, left: Any, right: Any) -> Any:
     """`op(left, right)` of numbers one of which is not known: in the graph, where that computes the same, or by
     Python."""
     kinds = kind_of(left), kind_of(right)
     if op not in ARITHMETIC or None in kinds:
         raise DataDependent(WHAT_IS_DONE)
     real = float in kinds
+    if op is operator.mod and type(right) is int and right == 1 and not real:
+        return 0
     if op in _DIVISIONS and is_unbacked(right) and not right.nonzero:
         if not may_rerun(world.recorder):  # it could fail where it is too late
             right.nonzero = is_nonzero(world, given(right.expression))
