@@ -58,15 +58,16 @@ _HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 def item(recorder: Any, tensor: Any) -> Any:
-    """`tensor.item()`: the number where the program made the tensor of one, else one that no call has.
+    """`tensor.item()`: the number where the program made the tensor of numbers, else one that no call has.
 
     Raises `DataDependent` for complex numbers and for tensors inside a function transform.
     """
     if type(tensor) is not Fake:
         raise DataDependent("Tensor.item")
-    if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
+    known = _known(recorder, tensor)
+    if known is not None:
         with recorder._paused():
-            return tensor.constant.item()
+            return known.item()
     batch = recorder.contents.batch_in(tensor)
     if batch is not None:
         return batch
@@ -85,13 +86,23 @@ def item(recorder: Any, tensor: Any) -> Any:
     return number
 
 
+def _known(recorder: Any, tensor: Fake) -> torch.Tensor | None:
+    """What `tensor` holds in every call, where it is made of the program's numbers: `torch.arange(2, 4).tolist()`."""
+    if _torch.storage_key(tensor) in recorder.written:
+        return None
+    if tensor.constant is not None:
+        return tensor.constant
+    return recorder.constants.exact_value(recorder.node_of(tensor)) if tensor.numel() <= _LONGEST_LIST else None
+
+
 def items(recorder: Any, tensor: Any) -> Any:
     """`tensor.tolist()`."""
     if type(tensor) is not Fake or any(recorder.contents.number_of(size) is None for size in tensor.shape):
         raise DataDependent("Tensor.tolist")
-    if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
+    known = _known(recorder, tensor)
+    if known is not None:
         with recorder._paused():
-            return tensor.constant.tolist()
+            return known.tolist()
     if tensor.numel() > _LONGEST_LIST:
         raise DataDependent("Tensor.tolist")
     return [items(recorder, each) for each in tensor.detach().unbind(0)] if tensor.dim() else item(recorder, tensor)
