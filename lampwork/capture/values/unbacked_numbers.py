@@ -337,6 +337,8 @@ def decision_of(number: Scalar) -> Fake | None:
     kinds = {"float" if _is_real(each) else each.kind for each in parts}
     if Fake not in map(type, tensors) or any(type(each) not in _IN_DECISIONS for each in tensors):
         return None
+    if kinds == {"float", "int"} and all(_is_real(part) or _fits_double(each) for part, each in zip(parts, tensors)):
+        kinds = {"float"}
     if kinds != {"float"} and (kinds != {"int"} or any(type(each) is int and abs(each) >= 1 << 62 for each in tensors)):
         return None
     compute = function if not isinstance(expression, Apply) else _in_graph(function) if number.kind is bool else None
@@ -344,6 +346,10 @@ def decision_of(number: Scalar) -> Fake | None:
         return None
     with torch.no_grad():
         return compute(*tensors)
+
+
+def _fits_double(value: Any) -> bool:
+    return type(value) is int and abs(value) <= 1 << 53
 
 
 _IN_DECISIONS = frozenset({Fake, torch.SymInt, int, float, bool})

@@ -330,3 +330,18 @@ def test_other_tests_are_not_assumed():
     for program in (compared, large):
         with pytest.raises(GraphBreak, match="data-dependent"):
             compiled(program)(X)
+
+
+def test_a_float_out_of_a_tensor_is_compared_with_an_integer():
+    def program(x):
+        total = x.sum().item()
+        torch._check(total < 100)
+        torch._check_value(total > -1, lambda: f"negative: {total}")
+        return x * total
+
+    function = compiled(program)
+    for x in (torch.ones(3), torch.full((3,), 0.5)):
+        torch.testing.assert_close(function(x), program(x))
+    with pytest.raises(ValueError, match="negative: -3.0"):
+        function(-torch.ones(3))
+    assert lampwork.stats(function)["captures"] == 1
