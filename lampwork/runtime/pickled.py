@@ -52,8 +52,9 @@ def _compiled_of(again: Any, function: Any) -> CompiledFunction:
 
 def register() -> None:
     """Has the pickler of `multiprocessing` ask, unless somebody else's answers are there already."""
-    if not hasattr(ForkingPickler, "reducer_override"):
-        ForkingPickler.reducer_override = _reducer_override  # type: ignore[attr-defined]
+    pickler: Any = ForkingPickler
+    if "reducer_override" not in vars(pickler):
+        pickler.reducer_override = _reducer_override
 
 
 __all__ = ["reduce_compiled", "register"]

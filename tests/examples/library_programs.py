@@ -3,8 +3,6 @@
 `python -m tests.examples.library_programs` measures those whose libraries are there: the table of docs/recipes.md.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import time
@@ -82,8 +80,10 @@ def jaxtyping_attention():
 
     @jaxtyped(typechecker=beartype)
     def attention(
-        q: Float[torch.Tensor, "b n d"], k: Float[torch.Tensor, "b m d"], v: Float[torch.Tensor, "b m d"]
-    ) -> Float[torch.Tensor, "b n d"]:
+        q: Float[torch.Tensor, "b n d"],  # noqa: F722
+        k: Float[torch.Tensor, "b m d"],  # noqa: F722
+        v: Float[torch.Tensor, "b m d"],  # noqa: F722
+    ) -> Float[torch.Tensor, "b n d"]:  # noqa: F722
         return (q @ k.mT).softmax(-1) @ v
 
     calls = [(torch.rand(rows, 16, 32), torch.rand(rows, 24, 32), torch.rand(rows, 24, 32)) for rows in (4, 4, 6)]
