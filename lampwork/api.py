@@ -16,6 +16,7 @@ from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
 from lampwork.runtime.module import compile_module
+from lampwork.runtime.pickled import register
 from lampwork.runtime.stances import set_stance as set_stance
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ Backend = str | Callable[..., Any]
 PathLike = str | os.PathLike[str]
 #: Bytes, or the file that they are in.
 Key = bytes | str | Path | None
+
+register()
 
 
 class Compiler(Protocol):
@@ -165,6 +168,7 @@ def _compile(function: Callable[..., Any], *, settings: Settings, backend: Backe
         compiled: CompiledFunction = AutoFunction(function, settings, make_entry)
     else:
         compiled = CompiledFunction(function, settings, make_entry)
+    compiled.again = again
     if settings.regions:
         from lampwork.regions import join
 

@@ -97,13 +97,14 @@ def cuda_state() -> tuple:
     return (current_cuda_device(), c._get_cudnn_enabled(), c._get_cudnn_deterministic(), order)
 
 
-#: Switches of CUDA's libraries that a program may read, by the native function that reads each.
+#: Switches of CUDA's libraries and of oneDNN that a program may read, by the native function that reads each.
 CUDA_SWITCHES: tuple[Any, ...] = tuple(
     getattr(torch._C, name)
     for name in (
         "_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction",
         "_get_cublas_allow_bf16_reduced_precision_reduction", "_get_cublas_allow_fp16_accumulation",
         "_get_cudnn_allow_tf32", "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+        "_get_mkldnn_enabled",
     )
     if hasattr(torch._C, name)
 )  # fmt: skip

@@ -113,7 +113,7 @@ class Steps(Expressions):
 
     def _may_refuse(self, step: object) -> bool:
         if isinstance(step, Check):
-            return step.error == "AssumptionFailed"
+            return step.error in ("AssumptionFailed", "SideNotAssumed")
         found = {buffer for buffer, _ in self.program.found.values()} if self.program.assumed else set()
         return isinstance(step, Extern) and not found.isdisjoint(step.outputs)
 

@@ -339,7 +339,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     "assumption-failed": Meaning(
         "fallback",
         "A check of the program on a tensor's contents failed, and it went on another way: it catches what it raises "
-        "then, or asked whether numbers are finite.",
+        "then, or asked whether numbers are finite, or took a side that is not usual.",
         "Choose between the two sides by `torch.where`, or check outside the compiled function.",
     ),
     "compiler-failed": Meaning(

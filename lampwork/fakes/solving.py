@@ -87,8 +87,8 @@ class KnownSizes:
         self._guarded: Size | None = None
         #: Expressions of several symbols that are no less than zero: sizes that contents decide are equal to them.
         self._not_negative: list[Size] = []
-        #: Symbols for sizes that contents decide, and whether the program can check what is assumed of each.
-        self.contents: dict[str, bool] = {}
+        #: Symbols for sizes that contents decide.
+        self.contents: dict[str, None] = {}
 
     def _new(self, name: str, hint: int, lower: int, upper: int) -> Symbol:
         symbol = self._symbols[name] = Symbol(name, lower, upper, hint)
@@ -363,7 +363,7 @@ class KnownSizes:
         quotient = self._new(name, self.hints[value.name] // divisor, lower, upper)
         self._made[name] = FloorDiv(value, divisor)
         if value.name in self.contents:
-            self.contents[name] = self.contents[value.name]
+            self.contents[name] = None
         self._replaced[value.name] = add(mul(quotient, divisor), rest)
 
 

@@ -126,13 +126,10 @@ class SymbolicSizes(KnownSizes):
         )  # fmt: skip
         return frozenset() if holds else frozenset(self.supposed.values())
 
-    def from_contents(
-        self, lower: int = 0, upper: int = INFINITY, checkable: bool = True, usual: int = _USUAL_COUNT
-    ) -> torch.SymInt:
-        """A size that the contents of some tensor decide. `checkable`: when the program finds out, it has done nothing
-        that the caller can see. `usual`: what it is taken for where a guess must do."""
+    def from_contents(self, lower: int = 0, upper: int = INFINITY, usual: int = _USUAL_COUNT) -> torch.SymInt:
+        """A size that the contents of some tensor decide. `usual`: what it is taken for where a guess must do."""
         name = f"u{len(self.contents)}"
-        self.contents[name] = checkable
+        self.contents[name] = None
         return self._sym_int(self._new(name, min(max(lower, usual), upper), lower, upper))
 
     @property
@@ -220,7 +217,6 @@ class SymbolicSizes(KnownSizes):
         """
         answer = self.known(left, relation, right)
         if answer is None and self._in_this_call(left, relation, right) is not False:
-            self._require_checkable(add(left, mul(right, -1)))
             self._note(left, relation, right)
             self._known[left, relation, right] = True
         elif not answer:
@@ -254,11 +250,7 @@ class SymbolicSizes(KnownSizes):
             self._learn_equal(difference)
 
     def _assumption(self, left: Size, relation: str, right: Size) -> bool:
-        """What is assumed of sizes that contents decide: that operands fit, and that there is something to do.
-
-        Raises `DataDependent` where the program could not check it.
-        """
-        self._require_checkable(add(left, mul(right, -1)))
+        """What is assumed of sizes that contents decide: that operands fit, and that there is something to do."""
         answer = self._in_this_call(left, relation, right)
         if answer is not None:
             return answer
@@ -284,10 +276,6 @@ class SymbolicSizes(KnownSizes):
         given = {name: self.hints[name] for name in symbols(difference) if not self.by_contents(self._symbols[name])}
         return self.known(substitute(difference, given), relation, 0, resolved=True)
 
-    def _require_checkable(self, difference: Size) -> None:
-        if not all(self.contents.get(name, True) for name in symbols(self.resolve(difference))):
-            raise DataDependent("a question about the number of elements")
-
     def holds_in_layout(self, left: Size, relation: str, right: Size) -> bool:
         """`holds`, for a question whose answer decides nothing but a layout. A size that contents decide counts as more
         than 1 there: layouts for less differ only in strides that step over nothing."""
@@ -302,7 +290,6 @@ class SymbolicSizes(KnownSizes):
                 if answer is None and relation in ("==", "!="):
                     answer = relation == "!="
                     if self._notes:
-                        self._require_checkable(difference)
                         self._note(left, "!=", right)
         return self.holds(left, relation, right) if answer is None else answer
 

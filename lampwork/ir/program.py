@@ -60,7 +60,10 @@ class Extern:
     draws: bool = False
 
 
-CheckError = Literal["IndexError", "RuntimeError", "AssumptionFailed"]
+CheckError = Literal["IndexError", "RuntimeError", "AssumptionFailed", "SideNotAssumed"]
+
+#: How the message of an assertion begins that a branch takes the side which it mostly takes.
+UNUSUAL_SIDE = "a branch on the contents of a tensor takes the side that is not usual"
 
 
 @record
@@ -69,7 +72,7 @@ class Check:
 
     Comes before every write to an input that follows it in program order: a failed check leaves the caller's memory as
     it was. Loads guarded by a check are clamped, so that kernels may run ahead of it. `AssumptionFailed`: the program
-    does not serve this call, which is no defect.
+    does not serve this call, which is no defect; `SideNotAssumed`: nor are others assumed to be as it is any more.
     """
 
     buffer: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lampwork.ir.program import Check
+from lampwork.ir.program import UNUSUAL_SIDE, Check, CheckError
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
@@ -19,5 +19,6 @@ def _assert_async(
         return NotImplemented  # ATen says what is wrong with it
     first = (0,) * len(self.shape)
     flag = lowering.compute_fresh((), "bool", lambda index: ex.unary("not", ex.cast(self.load(first), "bool")), "check")
-    lowering.items.append(Check(flag.ref.buffer, assert_msg, "AssumptionFailed", lowering.origin))
+    error: CheckError = "SideNotAssumed" if assert_msg.startswith(UNUSUAL_SIDE) else "AssumptionFailed"
+    lowering.items.append(Check(flag.ref.buffer, assert_msg, error, lowering.origin))
     return ()

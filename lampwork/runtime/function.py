@@ -40,11 +40,12 @@ from lampwork.errors import (
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
 from lampwork.ir.location import Location
+from lampwork.ir.program import Check
 from lampwork.ir.region import Continue
 from lampwork.runtime import stances
 from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_compilers
 from lampwork.runtime.entry import MISS, Entry
-from lampwork.runtime.launch.host import AssumptionFailed, Rerun, SizeNotAssumed
+from lampwork.runtime.launch.host import AssumptionFailed, Rerun, SideNotAssumed, SizeNotAssumed
 from lampwork.runtime.observer import Observer, Run
 from lampwork.runtime.stats import Counters, noted
 from lampwork.runtime.stored import Stored
@@ -234,6 +235,13 @@ class CompiledFunction:
 
     #: The code of the function by which users call this, where they have one.
     wrapper_code: CodeType | None = None
+    #: Compiles another function with the same settings.
+    again: Callable[[Callable], Any] | None = None
+
+    def __reduce__(self) -> Any:
+        from lampwork.runtime.pickled import reduce_compiled
+
+        return reduce_compiled(self)
 
     def continued_natively(self, frames: Callable, values: tuple, error: Exception) -> Any:
         """What suspended frames return when the continuation for them cannot be had: nothing of it has run."""
@@ -640,8 +648,8 @@ class CompiledFunction:
         result = self.function(*args, **kwargs)
         if isinstance(cause, AssumptionFailed):  # no defect: the program catches what it raises where its check fails
             diagnostic = Diagnostic("assumption-failed", str(cause))
-            if isinstance(cause, SizeNotAssumed) and not self.settings.fullgraph:
-                self._drop_assumed_sizes()
+            if isinstance(cause, (SizeNotAssumed, SideNotAssumed)) and not self.settings.fullgraph:
+                self._drop_assumed()
         elif environment.strict:
             raise CompileError(failure.stage, f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
         else:
@@ -650,12 +658,16 @@ class CompiledFunction:
         self.fell_back(diagnostic, 0.0)
         return result
 
-    def _drop_assumed_sizes(self) -> None:
-        """From now on the program breaks where contents decide a size, instead of running eagerly for some of them."""
+    def _drop_assumed(self) -> None:
+        """From now on the program breaks where contents decide a size or an unusual side, instead of running eagerly
+        for some of them."""
         with self._lock:
             self._sizes_by_contents = False
             for entry in self.entries:
-                if entry.artifact.program.found:
+                steps = entry.artifact.program.steps
+                if entry.artifact.program.found or any(
+                    isinstance(step, Check) and step.error == "SideNotAssumed" for step in steps
+                ):
                     self._remove(entry)
 
     def warn_once(self, key: str, text: str, diagnostic: Diagnostic, hint: str = "") -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 from lampwork.capture.outside import changes, facts
@@ -19,7 +19,8 @@ CACHED_FUNCTION: Any = functools._lru_cache_wrapper  # type: ignore[attr-defined
 
 
 def call_cached(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """`function(*args, **kwargs)`. Raises `Break` for arguments other than plain data and objects from outside."""
+    """`function(*args, **kwargs)`. Raises `Break` for arguments other than plain data, objects from outside, and
+    functions that their modules have under their names."""
     inner = function.__wrapped__
     for value in (*args, *kwargs.values()):
         world.touch(value)
@@ -59,7 +60,16 @@ def _argument(world: Any, value: Any) -> Any:
     origin = world.loader.origin(value)
     if origin is not None and facts.is_itself(origin) and has_identity_hash(value):
         return origin.source
+    if type(value) in _NAMED and world.guards.reference(value).portable:
+        # Such as the function that `__torch_function__` is given: it came from no other place than its module.
+        reference = world.guards.reference(value)
+        source = world.sources.named(reference.module, reference.qualname)
+        world.loader.load(value, source)
+        return source
     return MISSING
+
+
+_NAMED = frozenset({FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType})
 
 
 def _called(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -100,8 +100,8 @@ class TensorInputs:
     def finish(self, copied: bool) -> None:
         """The guards on all inputs together: none is another, and which of them overlap in memory.
 
-        The latter matters to programs that write to an input, and to those that have `copied` storages whole: readers
-        cannot tell memory that is shared from memory that is not.
+        The latter matters to programs that write to an input, to those that have `copied` storages whole, and where two
+        tensors are equal as they are one memory: other readers cannot tell memory that is shared from what is not.
         """
         if len(self.sources) < 1:
             return
@@ -109,7 +109,7 @@ class TensorInputs:
         if len(sources) > 1:
             self.guards.distinct(sources)
             written = any(_torch.storage_key(fake) in self.recorder.written for fake in self.fakes_of_tensors())
-            if not written and not copied:
+            if not (written or copied or self.recorder.contents.compared_memory):
                 return
             # Tensors on "meta" have no memory, and the address of each of them is 0.
             held = [(source, value) for source, value in zip(sources, self.values) if value.device.type != "meta"]

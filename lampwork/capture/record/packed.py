@@ -24,7 +24,6 @@ from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.recurrent import are_layers, parameters_fit, refuse_written, run_layers
-from lampwork.capture.values.assumptions import may_assume
 from lampwork.fakes.shapes import Spec, contiguous
 from lampwork.fakes.strides import surely_same
 from lampwork.fakes.symbolic import size_of
@@ -52,7 +51,7 @@ def _is_followed(world: Any, tensors: Any) -> bool:
 
 def _pack(world: Any, x: Any = None, lengths: Any = None, batch_first: Any = False) -> Any:
     recorder = world.recorder
-    if not _is_followed(world, (x, lengths)) or type(batch_first) is not bool or not may_assume(recorder):
+    if not _is_followed(world, (x, lengths)) or type(batch_first) is not bool:
         raise _refused(_PACK)
     if x.dim() < 2 or lengths.dim() != 1 or lengths.dtype is not torch.int64 or x.is_complex():
         raise _refused(_PACK)

@@ -17,7 +17,6 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.record.fake import DataDependent, Fake
-from lampwork.capture.values.assumptions import may_assume
 from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import (
     Spec,
@@ -30,11 +29,22 @@ from lampwork.fakes.shapes import (
     wrap_dim,
 )
 from lampwork.fakes.symbolic import found_symbol, size_of
+from lampwork.ir.program import UNUSUAL_SIDE
 from lampwork.ir.size import INFINITY
 
 aten = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)
 _PLAIN = (torch.Tensor, bool, int, float)
+
+
+def _are_one(one: Fake, other: Fake) -> bool:
+    """Whether two tensors of one size and type are the same elements of the same memory."""
+    return (
+        _torch.storage_key(one) == _torch.storage_key(other)
+        and size_of(one.storage_offset()) == size_of(other.storage_offset())
+        and all(size == 1 or left == right for size, left, right in zip(one.size(), one.stride(), other.stride()))
+        and (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+    )
 
 
 class Contents:
@@ -49,6 +59,8 @@ class Contents:
         self._numbers: dict[int, tuple[Fake, Any]] = {}
         #: Whether an operator is running that raises where two tensors are equal.
         self.must_differ = False
+        #: Whether two tensors were found to be the same elements of one memory.
+        self.compared_memory = False
         #: Sizes that mostly are the least that they can be, by name, with that number.
         self._mostly: dict[str, int] = {}
         #: Sizes of batches of sequences that the program packed: how many sequences there are, and steps of them all.
@@ -118,13 +130,13 @@ class Contents:
         upper = upper if type(upper) is int else INFINITY
         if upper == lower:
             return lower
-        return self.recorder.sizes.from_contents(lower, upper, may_assume(self.recorder))
+        return self.recorder.sizes.from_contents(lower, upper)
 
     def of_number(self, number: Any) -> Any:
         """The integer that a tensor of one element holds, as a size. Where it is negative the call runs eagerly."""
         known = self._numbers.get(id(number))
         if known is None:
-            if not self.allowed or not may_assume(self.recorder):
+            if not self.allowed:
                 raise DataDependent("a number taken out of a tensor, as a size,")
             count = self.recorder.sizes.from_contents(usual=2)  # it mostly is part of something
             with torch.no_grad():
@@ -137,7 +149,7 @@ class Contents:
         (`bincount(minlength=...)`)."""
         if type(size) is torch.SymInt:
             usual = self._mostly.get(found_symbol(size) or "")
-            if usual is not None and may_assume(self.recorder) and not size == usual:
+            if usual is not None and not size == usual:
                 return None
             size = size_of(size)
         return size if type(size) is int else None
@@ -284,11 +296,30 @@ class Contents:
         known, other_known = self._known(one), self._known(other)
         if known is not None and other_known is not None:
             return torch.equal(known, other_known)
-        if not self.must_differ or one.numel() != 1 or not may_assume(self.recorder):
+        if one.dtype is other.dtype and one.device == other.device and not self.must_differ:
+            if tuple(one.size()) != tuple(other.size()):
+                return False
+            if self._key(one) == self._key(other):
+                return self._equals_itself(one)
+            if _are_one(one, other):
+                self.compared_memory = True
+                return self._equals_itself(one)
+        if not self.must_differ or one.numel() != 1:
             raise DataDependent("aten.equal.default")
         differ = self.recorder.call(aten.ne.Tensor, (one, other), {})
         self.recorder.call(aten._assert_async.msg, (differ, "two tensors that must differ are equal"), {})
         return False
+
+    def _equals_itself(self, x: Fake) -> bool:
+        """Whether what is computed twice in one way is equal: it is but for NaN, of which there are none for all one
+        knows."""
+        if x.is_floating_point() or x.is_complex():
+            if not self.allowed:
+                raise DataDependent("aten.equal.default")
+            same = self.recorder.call(aten.eq.Tensor, (x, x), {})
+            every = self.recorder.call(aten.all.default, (same,), {})
+            self.recorder.call(aten._assert_async.msg, (every, f"{UNUSUAL_SIDE}: it compares NaN"), {})
+        return True
 
     def _known(self, value: Any) -> Any:
         """The tensor of one element that plain numbers make of `value`, whatever the inputs hold; None: not known."""

@@ -143,6 +143,16 @@ def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, target
     return infer(op.overload, args, kwargs)
 
 
+def _is_target(operand: Any, args: tuple, target: Any) -> bool:
+    """Whether an operand is the first, is the very elements that are written, and no other shares their memory."""
+    storage = _torch.storage_key(target)
+    return (
+        operand is args[0]
+        and is_same_view(target, operand)
+        and not any(_torch.storage_key(each) == storage for each in tensors_in(args[1:]))
+    )
+
+
 def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
     """`torch.add(a, b, out=c)`: recorded as it is when `c` already has the result's shape."""
     functional = _torch.functional_of_out(op.overload)
@@ -159,7 +169,9 @@ def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict,
         elif not op.is_random:
             storage = _torch.storage_key(target)
             if result.dtype != target.dtype or any(
-                _torch.storage_key(each) == storage for each in tensors_in((*args, *others.values()))
+                _torch.storage_key(each) == storage
+                and not (op.base in _INTO_OPERAND and _is_target(each, args, target))
+                for each in tensors_in((*args, *others.values()))
             ):
                 remedy = "Give out= a tensor of the result's type that is no argument."
                 raise Unsupported(f"{op.overload} into a tensor of another type, or an argument", remedy)
@@ -432,6 +444,9 @@ _ELEMENTWISE_WRITES = _PROMOTING_WRITES | _BITWISE_WRITES | {
 }  # fmt: skip
 
 
+#: Products that are added to their first operand, which may be where they are written to.
+_INTO_OPERAND = frozenset({"addmm", "addmv", "addbmm", "baddbmm", "addr"})
+
 #: Eager asserts that what they read shares no memory with what they write, not even all of it (`assert_no_overlap`).
 _READS_OTHER_MEMORY = frozenset({"index_put_", "_index_put_impl_", "index_copy_", "index_add_", "index_reduce_", "put_",
                                  "scatter_", "scatter_add_", "scatter_reduce_"})  # fmt: skip
@@ -459,7 +474,9 @@ def _refuse_own_memory(op: Operator, args: tuple, kwargs: dict, targets: list[An
         if type(other) is not Fake or _torch.storage_key(other) not in keys:
             continue
         for target in written:
-            if elementwise and is_same_view(target, other):
+            if is_same_view(target, other) and (
+                elementwise or (op.base in _INTO_OPERAND and _is_target(other, args, target))
+            ):
                 continue
             if elementwise and _partly_overlaps(target, other):
                 raise RuntimeError(_SHARED)

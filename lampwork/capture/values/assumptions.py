@@ -1,5 +1,5 @@
-"""Branches on the contents of tensors of which one side only raises, or is for numbers that are not finite: the other
-side is assumed.
+"""Branches on the contents of tensors of which one side only raises, warns, or is for numbers that are not finite, or
+for matrices that an operator could not take: the other side is assumed.
 
     if not (ids < size).all():             %all = all(lt(%ids, 97))
         raise ValueError("...")       ->   %_ = _assert_async(%all, "... model.py:12")
@@ -7,10 +7,10 @@ side is assumed.
 
     assert ids.max().item() < size     ->   %_ = _assert_async(lt(%max, 97), "... model.py:14")
 
-The assertion is checked when the program runs, before it writes anything that the caller can see; where it fails, the
-call runs eagerly and raises the program's own error, or takes the other side after all. So
-nothing is assumed once an input was written to: such a branch breaks the graph. Random numbers drawn by then are taken
-back, so that eager draws them again.
+The assertion is checked when the program runs, before it writes anything that the caller can see: a functional graph
+copies what it has for inputs to them at its end, also where the program wrote to them before the branch. Where it
+fails, the call runs eagerly and raises the program's own error, or takes the other side after all. Random numbers drawn
+by then are taken back, so that eager draws them again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from lampwork.capture.bytecode.decode import OP
 from lampwork.capture.machine import Answer, InPython
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.ir.program import UNUSUAL_SIDE
 
 aten = torch.ops.aten
-_RAISE, _JUMP = OP["RAISE_VARARGS"], OP["JUMP"]
+_RAISE, _JUMP, _GLOBAL = OP["RAISE_VARARGS"], OP["JUMP"], OP["LOAD_GLOBAL"]
 #: A side that goes on to any of these does not only raise.
 _ENDS = frozenset(
     number for name, number in OP.items() if "JUMP" in name or name.startswith(("RETURN", "FOR_", "YIELD"))
 )
 #: How far a raise is looked for: messages are long at times.
 _LONGEST = 200
+_ATTRIBUTES, _CONSTANT = frozenset({OP["LOAD_ATTR"], OP["LOAD_METHOD"], OP["LOAD_GLOBAL"]}), OP["LOAD_CONST"]
+#: How far the call of a warning is looked for.
+_NEAR = 4
 
 
 def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: int) -> bool | None:
@@ -45,10 +49,61 @@ def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: 
     truth = _only_raises(frame.code, if_false) if one else _where_finite(value.node)
     if truth is None and not one and _zero_where_finite(value.node, None):
         truth = False
-    if truth is None or not may_assume(world.recorder):
+    usual = None
+    if truth is None and world.recorder.contents.allowed:
+        usual = truth = _where_it_succeeds(value.node)
+        if truth is None:
+            usual = truth = _without_warning(frame.code, if_true, if_false)
+    if truth is None:
         return None
-    assume(world, value, truth)
+    assume(world, value, truth, _CHECK if usual is None else UNUSUAL_SIDE)
     return truth
+
+
+#: Operators of linear algebra with the place of the result that says of each matrix whether it could be done: 0 if so.
+_STATUS = {
+    aten.linalg_cholesky_ex.default: 1, aten.linalg_inv_ex.default: 1, aten.linalg_lu_factor_ex.default: 2,
+    aten.linalg_ldl_factor_ex.default: 2, aten._linalg_solve_ex.default: 3,
+}  # fmt: skip
+
+
+def _where_it_succeeds(node: Any) -> bool | None:
+    """What a test of such a status comes to where all could be done; None for tests of something else.
+
+    L, info = torch.linalg.cholesky_ex(a)
+    if not info.any():
+        return L
+    """
+    if type(node) is not torch.fx.Node or node.op != "call_function":
+        return None
+    if node.target is _torch.getitem:
+        parent, place = node.args
+        return False if _STATUS.get(parent.target) == place else None
+    if node.target in (aten.gt.Scalar, aten.ne.Scalar, aten.eq.Scalar) and node.args[1] == 0:
+        known = _where_it_succeeds(node.args[0])
+        return known if known is None or node.target is not aten.eq.Scalar else not known
+    if node.target in _PASS_ON or node.target in (aten.any.default, aten.all.default):
+        return _where_it_succeeds(node.args[0])
+    if node.target in (aten.logical_not.default, aten.bitwise_not.default):
+        known = _where_it_succeeds(node.args[0])
+        return None if known is None else not known
+    return None
+
+
+def _without_warning(code: Any, if_true: int, if_false: int) -> bool | None:
+    """The truth for which a branch goes past a warning, where one of its sides begins with one."""
+    warns = _begins_with_warning(code, if_true)
+    return None if warns is _begins_with_warning(code, if_false) else not warns
+
+
+def _begins_with_warning(code: Any, start: int) -> bool:
+    """Whether the first name of another module that instructions from `start` on load is that of `warnings.warn`."""
+    for operation, target in code.instructions[start : start + _NEAR]:
+        if operation in _ENDS:
+            return False
+        if operation == _GLOBAL:
+            return bool(target == "warnings")
+    return False
 
 
 #: Operators that pass a number on.
@@ -127,6 +182,13 @@ def one_raises(code: Any, if_true: int, if_false: int) -> bool:
     return _only_raises(code, if_true) is not _only_raises(code, if_false)
 
 
+def _asserts_nothing(code: Any, position: int) -> bool:
+    """Whether `torch._assert(False, ...)` begins there, which raises."""
+    operation, name = code.instructions[position]
+    following = code.instructions[position + 1 : position + 2]
+    return operation in _ATTRIBUTES and name == "_assert" and following == [(_CONSTANT, False)]
+
+
 def _only_raises(code: Any, start: int) -> bool:
     """Whether the instructions from `start` on end in `raise`, with no branch before it."""
     position = start
@@ -134,7 +196,7 @@ def _only_raises(code: Any, start: int) -> bool:
         if position >= len(code.instructions):
             return False
         operation, target = code.instructions[position]
-        if operation == _RAISE:
+        if operation == _RAISE or _asserts_nothing(code, position):
             return True
         if operation == _JUMP and target > position:
             position = target
@@ -145,16 +207,11 @@ def _only_raises(code: Any, start: int) -> bool:
     return False
 
 
-def may_assume(recorder: Any) -> bool:
-    """Whether nothing has happened in the recorded program that the caller can see and that cannot be taken back."""
-    return not any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs if isinstance(fake, Fake))
-
-
 def may_rerun(recorder: Any) -> bool:
-    """Whether the call can run eagerly after the whole graph has run: it has not drawn random numbers either."""
-    return may_assume(recorder) and not any(
-        _torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes
-    )
+    """Whether the call can run eagerly after the whole graph has run: it has written no input and drawn no numbers."""
+    if any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs if isinstance(fake, Fake)):
+        return False
+    return not any(_torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes)
 
 
 def draws(node: torch.fx.Node) -> bool:
@@ -169,12 +226,15 @@ def draws(node: torch.fx.Node) -> bool:
     return given != 0.0
 
 
-def assume(world: Any, value: torch.Tensor, expected: bool) -> None:
+_CHECK = "a check of the program on the contents of a tensor failed"
+
+
+def assume(world: Any, value: torch.Tensor, expected: bool, message: str = _CHECK) -> None:
     """Records that the one element of `value` is true, or is not."""
     place = world.location()
     where = f" at {place.file}:{place.line}" if place.file else ""
     holds = value if expected and value.dtype is torch.bool else value != 0 if expected else torch.logical_not(value)
-    _torch.assert_async(holds, f"a check of the program on the contents of a tensor failed{where}")
+    _torch.assert_async(holds, message + where)
 
 
 _NO_MESSAGE = (

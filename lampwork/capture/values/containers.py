@@ -22,9 +22,11 @@ from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.hashed_keys import HashedKeys, keys_of
 from lampwork.capture.values.key_views import KEY_VIEWS
 from lampwork.capture.values.objects import ObjectFamily
+from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.set_order import in_its_own_order, in_order
 from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.special_methods import is_object, is_python
+from lampwork.capture.values.unbacked_numbers import as_sizes
 from lampwork.capture.values.walk import holds
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
 _HASHED = (dict, set, frozenset)
 _SEQUENCES = frozenset({tuple, list, torch.Size})
 _IN_C = frozenset({collections.OrderedDict, collections.defaultdict, collections.deque})
+_NUMBERS = frozenset({Scalar})
+
+
+def _sizes_of(world: TorchWorld, value: Any) -> Any:
+    """An operand of what makes a `torch.Size`."""
+    return as_sizes(world.recorder, value) if type(value) is tuple else value
 
 
 class ContainerFamily(ObjectFamily):
@@ -69,6 +77,9 @@ class ContainerFamily(ObjectFamily):
                 in_its_own_order(self.world, right)
         if isinstance(left, _HASHED) and isinstance(right, (*_HASHED, *KEY_VIEWS)):
             self.keys.check_all(keys_of(left), keys_of(right))
+        if op is operator.add and torch.Size in (type(left), type(right)) and holds((left, right), _NUMBERS):
+            left, right = [_sizes_of(self.world, each) for each in (left, right)]
+            return World.binary_op(self.world, op, left, right)
         return HANDS_ON
 
     def inplace(self, op: Any, left: Any, right: Any) -> Any:
@@ -172,7 +183,7 @@ class ContainerFamily(ObjectFamily):
 
     def get_item(self, container: Any, key: Any) -> Any:
         loader = self.world.loader
-        key = self.world.native_key(container, key)
+        key = self.world.native_key(container, self.world.families.scalar.only_index(container, key))
         overlay = loader.unsettled.get(id(container))
         if overlay is not None and self.has_method(container, "__getitem__"):
             if type(overlay) is ListOverlay:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import sys
 import types
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.family import Family
+from lampwork.ir.reference import namespace_of
 from lampwork.ir.source import Source
 
 if TYPE_CHECKING:
@@ -174,6 +176,9 @@ class ObjectFamily(Family):
             if name == "__code__":
                 self.code_sources[id(obj.__code__)] = self.world.sources.attribute(origin.source, name)
                 return obj.__code__
+            if name == "__globals__" and namespace_of(obj):  # guarded with the function
+                names = self.world.names
+                return names.as_dict(names.module_namespace(sys.modules[namespace_of(obj)]))
             if name == "__closure__" or name == "__globals__":
                 raise Break("native-attribute", f"{name} of a function is read")
         try:

@@ -23,7 +23,7 @@ from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.assumptions import may_assume, one_raises
+from lampwork.capture.values.assumptions import assume, one_raises
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
@@ -41,6 +41,7 @@ from lampwork.capture.values.scalar import (
 )
 from lampwork.capture.values.unbacked_numbers import (
     PLAIN,
+    as_sizes,
     beside,
     chosen_beside,
     compute,
@@ -48,6 +49,7 @@ from lampwork.capture.values.unbacked_numbers import (
     computed,
     counted,
     decision_of,
+    tensor_of,
 )
 from lampwork.capture.values.unknown_text import formatted, unknown_text
 from lampwork.capture.values.walk import holds
@@ -66,6 +68,7 @@ from lampwork.ir.number_operations import (
     RELATION_OF,
     operation_of,
 )
+from lampwork.ir.program import UNUSUAL_SIDE
 
 if TYPE_CHECKING:
     from lampwork.capture.machine import Frame
@@ -219,13 +222,21 @@ class ScalarFamily(StandInFamily):
             )
         raise DataDependent("a branch on a number taken out of a tensor")
 
+    def only_index(self, container: Any, key: Any) -> Any:
+        """0 for an index that a tensor holds into a sequence of one element, as is assumed; other keys as they are."""
+        single = is_unbacked(key) and key.kind is int and type(container) in (list, tuple)
+        if not single or not self.world.recorder.contents.allowed or self.world.length(container) != 1:
+            return key
+        assume(self.world, tensor_of(key) == 0, True, UNUSUAL_SIDE)
+        return 0
+
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
         """As of the tensor that decides it, where one side does nothing but raise."""
         if is_backed(value):
             return self.truth(value)
         tensor = given(value.expression)
         if type(tensor) is not Fake:
-            assumes = may_assume(self.world.recorder) and one_raises(frame.code, if_true, if_false)
+            assumes = one_raises(frame.code, if_true, if_false)
             tensor = decision_of(value) if assumes else None
         return self.truth(value) if tensor is None else self.world.branch(frame, tensor, if_true, if_false)
 
@@ -303,6 +314,8 @@ class ScalarFamily(StandInFamily):
             values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
             if all(map(is_number, values)):
                 return self.world.backed_numbers.function(function, values), function, args, kwargs
+        if function is torch.Size and len(args) == 1 and type(args[0]) in (tuple, list):
+            return torch.Size(as_sizes(self.world.recorder, self.world.touch(args[0]))), function, args, kwargs
         if not takes_symbols(function) and not _looks_for(function):
             args, kwargs = settle_keys(function, args, kwargs, _taken)
         return HANDS_ON, function, args, kwargs

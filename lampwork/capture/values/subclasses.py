@@ -216,6 +216,9 @@ class _Kinds(frozenset):
 
 _KINDS = _Kinds()
 
+#: What gives the `__dict__` of a tensor. Bases of its class that are no tensors have another, for their own instances.
+_NAMESPACE = vars(torch.Tensor)["__dict__"]
+
 
 def has_wrapper(args: tuple, kwargs: dict[str, Any], owner: Any = None) -> bool:
     """Whether a call is given a tensor of a subclass, or is one of its methods."""
@@ -288,8 +291,8 @@ class SubclassFamily(Family):
             raise Break("tensor-attribute", f"the attribute {name} of a tensor of class {cls.__qualname__} is read")
         if name in MEMORY_METHODS and name not in _MAKE:
             raise refused(cls, f"is asked for {name}")
-        if name == "__dict__":
-            return self.world.families.plain.native_attribute(attribute, value)
+        if name == "__dict__":  # of whatever base the descriptor is, the namespace is the object's own
+            return self.world.families.plain.native_attribute(_NAMESPACE, value)
         return attribute.__get__(value, type(value))
 
     def instance_store(self, obj: Any, name: str, value: Any) -> None:

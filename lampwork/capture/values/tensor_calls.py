@@ -42,7 +42,7 @@ _NUMBERS = frozenset({Scalar})
 #: Elements of lists that are made a tensor in the graph.
 _STACKED = frozenset({Scalar, torch.SymInt, float, int})
 _SYMBOLS = frozenset({Scalar, torch.SymInt})
-_MAKES = frozenset({*_SYMBOLS, list, tuple})
+_MAKES = frozenset({*_SYMBOLS, list, tuple, torch.Size})
 #: Functions that make a tensor of Python data. They read a symbol as its number, and convert that without a check.
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
 #: Keywords of operators that are numbers.
@@ -180,7 +180,7 @@ class TensorCalls:
         anything else."""
         if id(numbers) in self.loader.unsettled:
             return None
-        leaves = numbers if type(numbers) in (list, tuple) else [numbers]
+        leaves = numbers if type(numbers) in (list, tuple, torch.Size) else [numbers]
         kinds = {*map(type, leaves)}
         if not kinds & _SYMBOLS or not kinds <= _STACKED or options:
             return None

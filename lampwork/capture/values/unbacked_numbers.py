@@ -30,6 +30,7 @@ from lampwork.capture.values.scalar import (
     function_of,
     give,
     given,
+    is_backed,
     is_unbacked,
     kind_of,
     operand,
@@ -57,15 +58,16 @@ _HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 def item(recorder: Any, tensor: Any) -> Any:
-    """`tensor.item()`: the number where the program made the tensor of one, else one that no call has.
+    """`tensor.item()`: the number where the program made the tensor of numbers, else one that no call has.
 
     Raises `DataDependent` for complex numbers and for tensors inside a function transform.
     """
     if type(tensor) is not Fake:
         raise DataDependent("Tensor.item")
-    if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
+    known = _known(recorder, tensor)
+    if known is not None:
         with recorder._paused():
-            return tensor.constant.item()
+            return known.item()
     batch = recorder.contents.batch_in(tensor)
     if batch is not None:
         return batch
@@ -84,13 +86,23 @@ def item(recorder: Any, tensor: Any) -> Any:
     return number
 
 
+def _known(recorder: Any, tensor: Fake) -> torch.Tensor | None:
+    """What `tensor` holds in every call, where it is made of the program's numbers: `torch.arange(2, 4).tolist()`."""
+    if _torch.storage_key(tensor) in recorder.written:
+        return None
+    if tensor.constant is not None:
+        return tensor.constant
+    return recorder.constants.exact_value(recorder.node_of(tensor)) if tensor.numel() <= _LONGEST_LIST else None
+
+
 def items(recorder: Any, tensor: Any) -> Any:
     """`tensor.tolist()`."""
     if type(tensor) is not Fake or any(recorder.contents.number_of(size) is None for size in tensor.shape):
         raise DataDependent("Tensor.tolist")
-    if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
+    known = _known(recorder, tensor)
+    if known is not None:
         with recorder._paused():
-            return tensor.constant.tolist()
+            return known.tolist()
     if tensor.numel() > _LONGEST_LIST:
         raise DataDependent("Tensor.tolist")
     return [items(recorder, each) for each in tensor.detach().unbind(0)] if tensor.dim() else item(recorder, tensor)
@@ -139,13 +151,15 @@ def computed(world: Any, number: NumberExpr, kind: type, may_fail: bool = False,
     return Scalar(number, kind, nonnegative=nonnegative)
 
 
-def compute(world: Any, op: Any, left: Any, right: Any) -> Scalar:
+def compute(world: Any, op: Any, left: Any, right: Any) -> Any:
     """`op(left, right)` of numbers one of which is not known: in the graph, where that computes the same, or by
     Python."""
     kinds = kind_of(left), kind_of(right)
     if op not in ARITHMETIC or None in kinds:
         raise DataDependent(WHAT_IS_DONE)
     real = float in kinds
+    if op is operator.mod and type(right) is int and right == 1 and not real:
+        return 0
     if op in _DIVISIONS and is_unbacked(right) and not right.nonzero:
         if not may_rerun(world.recorder):  # it could fail where it is too late
             right.nonzero = is_nonzero(world, given(right.expression))
@@ -270,6 +284,14 @@ def as_size(recorder: Any, number: Any, signed: bool = False) -> Any:
     return number if found is None else found
 
 
+def as_sizes(recorder: Any, values: Any) -> tuple[Any, ...]:
+    """What a `torch.Size` is made of: it holds integers and sizes, and no number that stands for itself."""
+    made = tuple([as_size(recorder, each.take() if is_backed(each) else each) for each in values])
+    if any(type(each) is Scalar and each.kind is int for each in made):
+        raise DataDependent("torch.Size of a number taken out of a tensor")
+    return made
+
+
 def _size_of(recorder: Any, number: NumberExpr, signed: bool) -> Any:
     if type(number) is Constant:
         return number.value
@@ -315,6 +337,8 @@ def decision_of(number: Scalar) -> Fake | None:
     kinds = {"float" if _is_real(each) else each.kind for each in parts}
     if Fake not in map(type, tensors) or any(type(each) not in _IN_DECISIONS for each in tensors):
         return None
+    if kinds == {"float", "int"} and all(_is_real(part) or _fits_double(each) for part, each in zip(parts, tensors)):
+        kinds = {"float"}
     if kinds != {"float"} and (kinds != {"int"} or any(type(each) is int and abs(each) >= 1 << 62 for each in tensors)):
         return None
     compute = function if not isinstance(expression, Apply) else _in_graph(function) if number.kind is bool else None
@@ -322,6 +346,10 @@ def decision_of(number: Scalar) -> Fake | None:
         return None
     with torch.no_grad():
         return compute(*tensors)
+
+
+def _fits_double(value: Any) -> bool:
+    return type(value) is int and abs(value) <= 1 << 53
 
 
 _IN_DECISIONS = frozenset({Fake, torch.SymInt, int, float, bool})

@@ -34,10 +34,11 @@ from lampwork.ir.record import record
 from lampwork.ir.size import Size, SizeExpr, evaluate
 from lampwork.runtime.launch import recurrent, strided
 from lampwork.runtime.launch.randomness import OPERATORS
-from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed
+from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SideNotAssumed
 
 #: What a failed `Check` raises.
-CHECKED = {"IndexError": IndexError, "RuntimeError": RuntimeError, "AssumptionFailed": AssumptionFailed}
+CHECKED = {"IndexError": IndexError, "RuntimeError": RuntimeError, "AssumptionFailed": AssumptionFailed,
+           "SideNotAssumed": SideNotAssumed}  # fmt: skip
 
 OWN_OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS}
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import CodeType, EllipsisType, ModuleType, NoneType, NotImplementedType
-from typing import Any
+from typing import Any, get_args
 
 import numpy
 import torch
@@ -295,7 +295,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     program.Extern: (
         STR, many(OPERAND), many(row(STR, OPERAND)), many(STR | NONE), STR | NONE, TEXTS, of(location.Origin), BOOL,
     ),
-    program.Check: (STR, STR, one_of("IndexError", "RuntimeError", "AssumptionFailed"), of(location.Origin)),
+    program.Check: (STR, STR, one_of(*get_args(program.CheckError)), of(location.Origin)),
     program.Assumed: (EXPRESSION, TEXTS, LOCATION),
     program.FromInput: (INT,),
     program.FromBuffer: (of(program.TensorRef), BOOL),

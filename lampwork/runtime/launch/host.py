@@ -23,7 +23,7 @@ from lampwork.runtime.launch.memory import Lease, ResultMemory, arena, planned
 from lampwork.runtime.launch.out_arguments import ResultMoved, checked
 from lampwork.runtime.launch.prepacked import DerivedInputs
 from lampwork.runtime.launch.rollback import Rollbacks, put_back
-from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SizeNotAssumed
+from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SideNotAssumed, SizeNotAssumed
 
 #: The module of this folder, each loaded by the first program that calls it, for each operator of Lampwork's own.
 _HOMES = {
@@ -157,6 +157,7 @@ class Host:
             "with_versions": _torch.with_versions,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
+            "SideNotAssumed": SideNotAssumed,
             "SizeNotAssumed": SizeNotAssumed,
         }
         names.update(self._launching.host_names(self.device))

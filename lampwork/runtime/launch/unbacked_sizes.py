@@ -17,6 +17,10 @@ class SizeNotAssumed(AssumptionFailed):
     """That is so of a size that the contents of a tensor decide."""
 
 
+class SideNotAssumed(AssumptionFailed):
+    """That is so of a branch whose other side was the usual one."""
+
+
 def many_of_one(number: torch.Tensor) -> torch.Tensor:
     """As many elements as `number` says, without memory for each. Raises `SizeNotAssumed` if it is negative."""
     count = number.item()

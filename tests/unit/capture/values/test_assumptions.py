@@ -5,6 +5,7 @@ PYTEST_DONT_REWRITE: pytest's asserts have branches of their own.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 
@@ -145,15 +146,40 @@ def test_a_check_that_is_caught_takes_the_other_side():
     assert fallback.id == "assumption-failed"
 
 
-def test_nothing_is_assumed_after_a_write_to_an_input():
-    def after_write(x, ids):
-        x.mul_(2)
-        if (ids > 2).any():
-            raise ValueError
-        return x
+def test_inputs_stay_as_they_were_where_a_check_after_a_write_fails():
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(3)
+            self.register_buffer("calls", torch.zeros(1))
+            self.caught = 0
 
-    with pytest.raises(GraphBreak, match="data-dependent"):
-        compiled(after_write)(X.clone(), GOOD)
+        def forward(self, x, ids):
+            self.calls += 1
+            x = self.norm(x)
+            try:
+                if (ids > 2).any():
+                    raise ValueError("bad")
+            except ValueError:
+                self.caught += 1
+                if self.caught > 1:
+                    raise
+            return x.mul_(2)
+
+    mine, other = Counts(), Counts()
+    function = compiled(other)
+    for ids in (GOOD, BAD, GOOD, BAD, BAD):
+        outcomes = []
+        for module, call in ((mine, mine), (other, function)):
+            with contextlib.suppress(LampworkWarning):
+                try:
+                    outcomes.append(call(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), ids).detach())
+                except ValueError as error:
+                    outcomes.append(str(error))
+        assert str(outcomes[0]) == str(outcomes[1]) and mine.caught == other.caught
+        for one, same in zip(mine.state_dict().values(), other.state_dict().values()):
+            torch.testing.assert_close(one, same)
+    assert lampwork.stats(function)["calls"] == 5 and not lampwork.stats(function)["breaks"]
 
 
 def test_both_sides_that_go_on_and_both_that_raise_break():
@@ -304,3 +330,18 @@ def test_other_tests_are_not_assumed():
     for program in (compared, large):
         with pytest.raises(GraphBreak, match="data-dependent"):
             compiled(program)(X)
+
+
+def test_a_float_out_of_a_tensor_is_compared_with_an_integer():
+    def program(x):
+        total = x.sum().item()
+        torch._check(total < 100)
+        torch._check_value(total > -1, lambda: f"negative: {total}")
+        return x * total
+
+    function = compiled(program)
+    for x in (torch.ones(3), torch.full((3,), 0.5)):
+        torch.testing.assert_close(function(x), program(x))
+    with pytest.raises(ValueError, match="negative: -3.0"):
+        function(-torch.ones(3))
+    assert lampwork.stats(function)["captures"] == 1
