@@ -164,6 +164,13 @@ if TYPE_CHECKING:
         substitute_for,
         without_disabling,
     )
+    from lampwork._torch.flex_attention import (
+        allowed,
+        is_flex_attention,
+        is_plain_indexing,
+        laid_out_as,
+        modified_scores,
+    )
     from lampwork._torch.fx import (
         append_node,
         append_placeholder,
@@ -283,6 +290,7 @@ _LATER = (
     "mark_dynamic",
     "natives",
     "dynamo",
+    "flex_attention",
     "vendor",
     "cuda",
     "draws",

@@ -20,6 +20,8 @@ from lampwork.capture.record.fake import Fake
 
 def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`cls.apply(*args)`."""
+    if _torch.is_plain_indexing(cls) and not kwargs:
+        return torch.ops.aten.index(*args)
     call = _Call(world, cls)
     if torch.is_grad_enabled() and any(
         isinstance(each, torch.Tensor) and _torch.requires_grad_below(each) for each in args

@@ -16,6 +16,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from lampwork import _torch
+from lampwork.capture.autograd.flex_attention import flex_attention
 from lampwork.capture.outside.overlay import Break, LeftToEager
 
 _REMEDY = "Apply lampwork.compile to it as well, or call it outside the compiled function."
@@ -43,13 +44,18 @@ def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, 
             if peer is not None:
                 raise LeftToEager(_kind(peer), f"{name} takes functions", "native-call")
     implementation = _torch.plain_implementation(operator)
+    if _torch.is_flex_attention(operator):
+        return world.call(implementation, args, kwargs) if not _is_differentiated(args, kwargs) else flex_attention(world, *args, **kwargs)
     # Its gradients are another operator's, or eager refuses them.
-    differentiated = torch.is_grad_enabled() and any(
-        isinstance(value, torch.Tensor) and value.requires_grad for value in tree_leaves((args, kwargs))
-    )
-    if implementation is None or differentiated:
+    if implementation is None or _is_differentiated(args, kwargs):
         raise Break("native-call", f"{name}, an operator that takes functions, is called", _REMEDY)
     return world.call(implementation, args, kwargs)
+
+
+def _is_differentiated(args: tuple, kwargs: dict[str, Any]) -> bool:
+    return torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in tree_leaves((args, kwargs))
+    )
 
 
 def _kind(function: FunctionType) -> str:
