@@ -46,9 +46,7 @@ class _Scores(torch.autograd.Function):
     """`query @ key^T * scale` in the precision of scores."""
 
     @staticmethod
-    def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor, scale: float
-    ) -> torch.Tensor:
+    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
         ctx.save_for_backward(query, key, mask)
         ctx.scale = scale
         precision = _precision(query)
