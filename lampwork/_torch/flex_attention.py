@@ -23,8 +23,8 @@ def is_flex_attention(operator: object) -> bool:
 
 
 def is_plain_indexing(cls: object) -> bool:
-    """Whether `cls` is the function of autograd by which score functions index tensors. As an operator, indexing has the
-    same values and gradients."""
+    """Whether `cls` is the function of autograd by which score functions index tensors. As an operator, indexing has
+    the same values and gradients."""
     return cls is getattr(sys.modules.get(_INDEXING), "ModIndex", None)
 
 

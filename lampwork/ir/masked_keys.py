@@ -58,6 +58,32 @@ def mask_of(score: Expr) -> Expr | None:
     return None
 
 
+def nonzero_of(weight: Expr) -> Expr | None:
+    """A condition that makes `weight` 0 wherever it is false; None: there is none to see."""
+    if not isinstance(weight, Compute):
+        return None
+    op, args = weight.op, weight.args
+    if op == "exp":  # of scores relative to a statistic of their row: where that is infinite, so are all scores
+        exponent = args[0]
+        relative = isinstance(exponent, Compute) and exponent.op == "sub"
+        return mask_of(exponent.args[0] if relative else exponent)
+    if op == "where":
+        condition, value, other = args
+        if _is_zero(other):
+            return _both(condition, nonzero_of(value))
+        return _both(Compute("not", (condition,), "bool"), nonzero_of(other)) if _is_zero(value) else None
+    if op in ("cast", "neg", "div"):
+        return nonzero_of(args[0])
+    if op == "mul":
+        one, other = map(nonzero_of, args)
+        return other if one is None else _both(one, other)
+    return None
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, Constant) and value.value == 0
+
+
 def unmasked(score: Expr, block: Block) -> Expr:
     """`score` where all that its mask says of positions holds (see `kept_keys`)."""
     if not isinstance(score, Compute):

@@ -5,8 +5,9 @@
       sum[d] = sum(j<128) f(score[j], slope[j]) * keys[b, j, d]      f: any function of both, b, i, j and buffers
       result[b, i, d] = g(sum[d])
 
-With i for a row of q it is the gradient of q; with i for a key and j for the rows of q, those of k and v, which are two
-sums over the same products. What stands for `f` is an expression of the loop IR over `PRODUCTS`, for `g` one over `SUM`.
+With i for a row of q it is the gradient of q; with i for a key and j for the rows of q, those of k and v, which are
+two sums over the same products. What stands for `f` is an expression of the loop IR over `PRODUCTS`, for `g` one over
+`SUM`.
 
 A kernel of it (`sums_body`, read back by `read_sums`) is a tree of loops which computes the products anew for each
 element of a sum. That is its meaning, not the way it is run.

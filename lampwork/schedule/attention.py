@@ -88,7 +88,7 @@ def pays(item: Attention, target: Target) -> None:
         raise NotAttention("float32 is multiplied as fast by the vendor, and no key is skipped")
 
 
-def _written_size(expr: Expr) -> int:
+def written_size(expr: Expr) -> int:
     sizes: dict[int, int] = {}
     for part in nodes([expr]):
         sizes[id(part)] = 1 + sum(sizes[id(child)] for child in children(part))
@@ -327,7 +327,7 @@ class _Reader(NestReader):
 
     def check(self, item: Attention) -> None:
         """Raises `NotAttention` for what a kernel of it could not compute, or would read at the wrong time."""
-        if _written_size(item.score) > LONGEST_SCORE:
+        if written_size(item.score) > LONGEST_SCORE:
             raise NotAttention("a score is a long computation")
         if any(type(part) is Compute and part.op == "random" for part in item.parts):
             raise NotAttention("random numbers are drawn for each score")

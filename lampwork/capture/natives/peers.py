@@ -44,10 +44,11 @@ def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, 
             if peer is not None:
                 raise LeftToEager(_kind(peer), f"{name} takes functions", "native-call")
     implementation = _torch.plain_implementation(operator)
-    if _torch.is_flex_attention(operator):
-        return world.call(implementation, args, kwargs) if not _is_differentiated(args, kwargs) else flex_attention(world, *args, **kwargs)
+    is_differentiated = _is_differentiated(args, kwargs)
+    if is_differentiated and _torch.is_flex_attention(operator):
+        return flex_attention(world, *args, **kwargs)
     # Its gradients are another operator's, or eager refuses them.
-    if implementation is None or _is_differentiated(args, kwargs):
+    if implementation is None or is_differentiated:
         raise Break("native-call", f"{name}, an operator that takes functions, is called", _REMEDY)
     return world.call(implementation, args, kwargs)
 
