@@ -9,9 +9,10 @@ says nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
-from lampwork.ir.loops import Compute, Constant, Expr, Index
+from lampwork.ir.loops import Compute, Constant, Expr, Index, nodes
 from lampwork.ir.size import Size, add, coefficient, maximum, minimum, mul, substitute, symbols
 
 #: A bound that is not there.
@@ -78,6 +79,56 @@ def nonzero_of(weight: Expr) -> Expr | None:
         one, other = map(nonzero_of, args)
         return other if one is None else _both(one, other)
     return None
+
+
+def masks_in(weight: Expr) -> list[Expr]:
+    """The conditions outside of which parts of `weight` are 0, or are scores of -inf."""
+    found: dict[Expr, None] = {}
+    for part in nodes([weight]):
+        if isinstance(part, Compute) and part.op == "where":
+            if _is_masked(part.args[2]):
+                found.setdefault(part.args[0])
+            elif _is_masked(part.args[1]):
+                found.setdefault(Compute("not", (part.args[0],), "bool"))
+    return list(found)
+
+
+def all_of(conditions: list[Expr]) -> Expr | None:
+    return functools.reduce(lambda one, other: Compute("and", (one, other), "bool"), conditions) if conditions else None
+
+
+def any_of(conditions: list[Expr]) -> Expr | None:
+    return functools.reduce(lambda one, other: Compute("or", (one, other), "bool"), conditions) if conditions else None
+
+
+def without_masks(weight: Expr, block: Block) -> Expr:
+    """`weight` where all that `masks_in` it say of positions holds (see `kept_parts`)."""
+    memo: dict[int, Expr] = {}
+
+    def walk(part: Expr) -> Expr:
+        if not isinstance(part, Compute):
+            return part
+        found = memo.get(id(part))
+        if found is None:
+            found = memo[id(part)] = make(part)
+        return found
+
+    def make(part: Compute) -> Expr:
+        if part.op == "where" and (_is_masked(part.args[1]) or _is_masked(part.args[2])):
+            condition, value, other = part.args
+            holds = _is_masked(other)
+            left = _left(condition, block, holds)
+            if left is None:
+                return walk(value if holds else other)
+            return Compute("where", (left, walk(value), walk(other)), part.dtype)
+        args = tuple(map(walk, part.args))
+        return part if all(one is other for one, other in zip(args, part.args)) else replace(part, args=args)
+
+    return walk(weight)
+
+
+def _is_masked(value: Expr) -> bool:
+    return _is_zero(value) or _is_lowest(value)
 
 
 def _is_zero(value: Expr) -> bool:

@@ -1,4 +1,4 @@
-"""The kernel of an `Attention` or of `WeightedSums`: flat offsets, and names of all kernels, so that equal ones are one."""
+"""The kernel of an `Attention` or of `WeightedSums`: flat offsets, and kernels' names, so that equal ones are one."""
 
 from __future__ import annotations
 

@@ -25,6 +25,10 @@ class NotAttention(Exception):
     """Why two products with a fold between them stay what they are."""
 
 
+class FoldedScores(NotAttention):
+    """What is read folds the products: that is for others to look at."""
+
+
 class NestReader:
     """The nests between products. `dependent`: buffers that are made of the products by nests."""
 
@@ -45,7 +49,7 @@ class NestReader:
 
     def folded(self, nest: LoopNest, index: tuple[Size, ...]) -> Expr:
         """An element that a nest folds out of what is made of the products."""
-        raise NotAttention("the scores are folded")
+        raise FoldedScores("the scores are folded")
 
     # Values ----------------------------------------
 

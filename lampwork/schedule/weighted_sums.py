@@ -1,5 +1,5 @@
-"""Products whose left factor is made of one or two others, element by element, become sums that never have it in memory:
-what attention's backward pass consists of.
+"""Products whose left factor is made of one or two others, element by element, become sums that never have it in
+memory: what attention's backward pass consists of.
 
     s = bmm(q, k^T);  g = bmm(dout, v^T);  nests over s and g:  p, ds
     dv = bmm(p^T, dout);  dq = bmm(ds, k);  dk = bmm(ds^T, q)
@@ -32,7 +32,7 @@ from lampwork.ir.weighted_sums import PRODUCTS, SUM, RowProduct, WeightedSum, We
 from lampwork.schedule.attention import FEWEST_ROWS, FEWEST_SCORES, LONGEST_SCORE, WIDEST, likely, written_size
 from lampwork.schedule.dependences import accesses
 from lampwork.schedule.group import loop_symbol
-from lampwork.schedule.read_nests import HALF, NestReader, NotAttention
+from lampwork.schedule.read_nests import HALF, FoldedScores, NestReader, NotAttention
 
 #: Products of batches: others are of layers, whose rows are few beside what they are multiplied with.
 PRODUCT = "aten::bmm.default"
@@ -72,7 +72,7 @@ def _skips_keys(item: WeightedSums) -> bool:
 
 def fuse_weighted_sums(lowered: Lowered, target: Target) -> tuple[Lowered, list[RefusedFusion]]:
     """The program with `WeightedSums` in place of the products that are some, and why others are none."""
-    refused: dict[str, RefusedFusion] = {}
+    refused: dict[str, RefusedFusion | None] = {}
     if target.device == "cpu" or lowered.copies:
         return lowered, []
     while True:
@@ -87,10 +87,12 @@ def fuse_weighted_sums(lowered: Lowered, target: Target) -> tuple[Lowered, list[
             try:
                 lowered = _fused(lowered, first, second, makers, target)
                 break  # numbers of items are others now
+            except FoldedScores:
+                refused[key] = None
             except NotAttention as stop:
                 refused[key] = _refusal(lowered, first, second, str(stop))
         else:
-            return lowered, list(refused.values())
+            return lowered, [each for each in refused.values() if each is not None]
 
 
 def _groups(lowered: Lowered, makers: Mapping[str, list[int]]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

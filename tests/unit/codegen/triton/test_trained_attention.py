@@ -1,0 +1,62 @@
+"""Both passes of attention in Triton's interpreter on CPU tensors: they must be as exact as eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lampwork.schedule import attention as stage
+from lampwork.schedule import weighted_sums
+from tests.unit.codegen.triton.interpret import available
+from tests.unit.codegen.triton.programs import run_kernels, scheduled, sources
+from tests.unit.codegen.triton.trained_attentions import PROGRAMS, Trained, eager, tangents_of, trained
+
+interpreted = pytest.mark.skipif(bool(available()), reason=available())
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    torch.manual_seed(0)
+    for each in (stage, weighted_sums):
+        monkeypatch.setattr(each, "FEWEST_SCORES", 1)
+        monkeypatch.setattr(each, "FEWEST_ROWS", 32)
+        monkeypatch.setattr(each, "_skips_keys", lambda item: True)
+
+
+def run(lowered, inputs):
+    program = scheduled(lowered)
+    assert not program.refused
+    return run_kernels(program, sources(program), inputs)
+
+
+def kinds(lowered):
+    names = [kernel.name for kernel in scheduled(lowered).kernels]
+    return [sum(name.startswith(kind) for name in names) for kind in ("attention_", "weighted_sums_")]
+
+
+def as_exact(ours, theirs, right):
+    """As near to the result in double precision as eager is; NaN and infinities where eager has them."""
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    assert torch.equal(ours.isnan(), theirs.isnan()) and torch.equal(ours.isinf(), theirs.isinf())
+    known = ours.isfinite() & right.isfinite()
+    off, eagers = ((each.double() - right)[known].abs().max() for each in (ours, theirs))
+    assert off <= 1.5 * eagers + 1e-5, (off, eagers)
+
+
+@interpreted
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_like_eager(name):
+    function, make = PROGRAMS[name]
+    arguments = trained(*make())
+    made = Trained(function, arguments)
+    assert kinds(made.forward) == [1, 0] and kinds(made.backward) == [0, 2]
+    wide = [each.detach().double().requires_grad_() if each.requires_grad else each for each in arguments]
+    tangents = tangents_of(eager(function, arguments)[0])
+    found, gradients = made.run(run, arguments, tangents)
+    expected, theirs = eager(function, arguments, tangents)
+    exact, right = eager(function, wide, [each.double() for each in tangents])
+    for one, other, true in zip(found, expected, exact, strict=True):
+        as_exact(one, other, true)
+    for place, gradient in gradients.items():
+        as_exact(gradient, theirs[place], right[place])
+        assert gradient.stride() == theirs[place].stride()
