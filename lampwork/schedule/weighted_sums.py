@@ -248,15 +248,16 @@ def _made_of(lowered: Lowered, scores: list[str]) -> frozenset[str]:
 def _read(
     lowered: Lowered, first: tuple[int, ...], second: int, makers: Mapping[str, list[int]]
 ) -> tuple[bool, WeightedSum, _SumReader]:
-    """A sum, whose rows are the products' last dimension or the one before."""
-    reader = _SumReader(lowered, first, second, makers, swapped=False)
+    """A sum, whose rows are the products' last dimension (that is True, then) or the one before."""
     try:
+        reader = _SumReader(lowered, first, second, makers, swapped=False)
         return False, reader.read(), reader
     except NotAttention as stop:
-        if "another order" not in str(stop) and reader.row.extent == reader.key.extent:
-            raise
-    reader = _SumReader(lowered, first, second, makers, swapped=True)
-    return True, reader.read(), reader
+        try:
+            reader = _SumReader(lowered, first, second, makers, swapped=True)
+            return True, reader.read(), reader
+        except NotAttention:
+            raise stop from None
 
 
 # -- The program with the items ---------------------------------------------------------------------------------------
