@@ -101,7 +101,9 @@ def compare(options: argparse.Namespace) -> None:
                 ratios["backward"].append(theirs[1] / ours[1])
                 notes = [each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]]
                 notes += [f"{op} x{n}" for op, n in lampwork.stats(compiled)["extern_calls"].items()]
-                print(f"{name:9} {width:5} {rows:6}   {parts[0]}   {parts[1]}   {off:.1e} {' '.join(notes)}", flush=True)
+                print(
+                    f"{name:9} {width:5} {rows:6}   {parts[0]}   {parts[1]}   {off:.1e} {' '.join(notes)}", flush=True
+                )
     for name, values in ratios.items():
         print(name, "geometric mean", round(math.exp(statistics.fmean(map(math.log, values))), 3))
 

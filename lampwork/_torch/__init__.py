@@ -166,6 +166,7 @@ if TYPE_CHECKING:
     )
     from lampwork._torch.flex_attention import (
         allowed,
+        allows_everything,
         is_flex_attention,
         is_plain_indexing,
         laid_out_as,

@@ -22,6 +22,11 @@ def is_flex_attention(operator: object) -> bool:
     return operator is getattr(sys.modules.get(_OPERATORS), "flex_attention", None)
 
 
+def allows_everything(mask_mod: object) -> bool:
+    """Whether `mask_mod` is that of masks that were made without one: then eager masks nothing, whatever they list."""
+    return mask_mod is getattr(sys.modules.get(_FUNCTIONS), "noop_mask", None)
+
+
 def is_plain_indexing(cls: object) -> bool:
     """Whether `cls` is the function of autograd by which score functions index tensors. As an operator, indexing has
     the same values and gradients."""

@@ -3,16 +3,18 @@
     score = where(i >= j, s, -inf), rows first..last     ->     keys below last + 1, unmasked below first + 1
 
 A mask is a condition that makes the score -inf where it is false. Of comparisons of positions that are linear in row
-and key (factor 1 or -1) the bounds follow by interval arithmetic over the block's rows; what else a mask is made of
-says nothing.
+and key (factor 1 or -1) the bounds follow by interval arithmetic over the block's rows; of those with a number in
+memory, where that is one for the block (the length of a sequence, the first key of a list of blocks). What else a mask
+is made of says nothing.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-from lampwork.ir.loops import Compute, Constant, Expr, Index, nodes
+from lampwork.ir.loops import Compute, Constant, Expr, Index, Load, nodes
 from lampwork.ir.size import Size, add, coefficient, maximum, minimum, mul, substitute, symbols
 
 #: A bound that is not there.
@@ -30,12 +32,14 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one block by the first and the last of them, and the symbols of a row and of a key."""
+    """Rows of one block by the first and the last of them, and the symbols of a row and of a key. `bound`: what stands
+    for a number in memory that is one for all rows of the block; None for other numbers."""
 
     row: str
     key: str
     first: Size
     last: Size
+    bound: Callable[[Load], Size | None] = field(default=lambda load: None, compare=False)
 
 
 def mask_of(score: Expr) -> Expr | None:
@@ -257,7 +261,11 @@ def _differences(condition: Expr, block: Block, holds: bool) -> list[Size] | Non
         elif isinstance(arg, Constant) and arg.dtype == "int64":
             sides.append(int(arg.value))
         else:
-            return None
+            loaded = arg.args[0] if isinstance(arg, Compute) and arg.op == "cast" else arg
+            bound = block.bound(loaded) if isinstance(loaded, Load) and loaded.dtype in ("int64", "int32") else None
+            if bound is None:
+                return None
+            sides.append(bound)
     left, right = sides
     more, less = add(left, mul(right, -1)), add(right, mul(left, -1))
     found = {"lt": [add(less, -1)], "le": [less], "gt": [add(more, -1)], "ge": [more], "eq": [more, less]}.get(op)

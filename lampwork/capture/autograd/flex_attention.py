@@ -23,6 +23,20 @@ from lampwork import _torch
 _LN_2 = math.log(2)
 
 
+def has_kernels(args: tuple) -> bool:
+    """Whether calls with these arguments become kernels that do not have the scores in memory."""
+    query, key, value = args[:3] if len(args) > 2 else (None, None, None)
+    if not all(isinstance(each, torch.Tensor) and _is_on_gpu(each) for each in (query, key, value)):
+        return False
+    widths = [each.size(-1) for each in (key, value)]
+    types = (torch.float16, torch.bfloat16, torch.float32)
+    return query.dtype in types and all(isinstance(width, int) and width <= 256 for width in widths)
+
+
+def _is_on_gpu(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda
+
+
 def flex_attention(
     world: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Any, block_mask: tuple,
     scale: float, kernel_options: Any, score_mod_buffers: tuple = (), mask_mod_buffers: tuple = (),
@@ -37,9 +51,44 @@ def flex_attention(
         with torch.no_grad():
             shaped = query.new_empty((*query.size()[:3], key.size(2)), dtype=_precision(query))
             mask = run(_torch.allowed, (shaped, block_mask[-1], mask_mod_buffers))
+            if _is_on_gpu(query) and not _torch.allows_everything(block_mask[-1]):
+                mask = _within_blocks(mask, shaped, block_mask)
         scores = _Scores.apply(query, key, mask, scale)
         scores = run(_torch.modified_scores, (scores, mask, score_mod, score_mod_buffers))
     return _Softmax.apply(world, number, scores, value, query.dtype, strides)
+
+
+def _within_blocks(mask: torch.Tensor, scores: torch.Tensor, block_mask: tuple) -> torch.Tensor:
+    """`mask` where it lies between the first and the last block that the block mask lists, of each block of rows and of
+    each block of keys. It says nothing new; but unlike the function that the mask was made by, it bounds the keys."""
+    rows, keys = (torch.arange(scores.size(dim), device=scores.device) for dim in (2, 3))
+    *_, row_block, key_block, _ = block_mask
+    first, end = _bounds(block_mask[2:6], row_block, key_block, scores.size(2))
+    mask = mask & (keys >= first.unsqueeze(-1)) & (keys < end.unsqueeze(-1))
+    if block_mask[6] is not None and block_mask[7] is not None:
+        first, end = _bounds(block_mask[6:10], key_block, row_block, scores.size(3))
+        rows = rows.unsqueeze(-1)
+        mask = mask & (rows >= first.unsqueeze(-2)) & (rows < end.unsqueeze(-2))
+    return mask
+
+
+def _bounds(lists: Any, block: int, other_block: int, extent: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """(the first element, the one after the last) of the other dimension that blocks are listed for, for each one."""
+    first = end = None
+    for number, indices in zip(lists[::2], lists[1::2]):
+        if number is None or indices is None:
+            continue
+        is_listed = torch.arange(indices.size(-1), device=indices.device) < number.unsqueeze(-1)
+        low = torch.where(is_listed, indices, indices.size(-1)).amin(-1)
+        high = torch.where(is_listed, indices, -1).amax(-1)
+        first = low if first is None else torch.minimum(first, low)
+        end = high if end is None else torch.maximum(end, high)
+    assert first is not None and end is not None
+    found = []
+    for each in (first.to(torch.int64) * other_block, (end.to(torch.int64) + 1) * other_block):
+        whole = each.unsqueeze(-1).expand(*each.size(), block).reshape(*each.size()[:-1], each.size(-1) * block)
+        found.append(whole[..., :extent])
+    return found[0], found[1]
 
 
 class _Scores(torch.autograd.Function):

@@ -4,7 +4,7 @@ What `torch.compile` was applied to is interpreted like any other function of th
 compiled changes no result. An operator that takes functions (`torch.cond`, attention with a `score_mod`) has an
 implementation in Python that eager runs, which is interpreted, too. Inside of what `torch.compile` made it is not:
 there the other compiler may have a kernel for it which needs less memory than the implementation, so the function is
-called as the program calls it, between two regions.
+called as the program calls it, between two regions; unless there are kernels of ours for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from lampwork import _torch
-from lampwork.capture.autograd.flex_attention import flex_attention
+from lampwork.capture.autograd.flex_attention import flex_attention, has_kernels
 from lampwork.capture.outside.overlay import Break, LeftToEager
 
 _REMEDY = "Apply lampwork.compile to it as well, or call it outside the compiled function."
@@ -38,14 +38,15 @@ def call_made_by_peer(world: Any, function: FunctionType, args: tuple, kwargs: d
 def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of an operator that takes functions: what eager runs for it, where nothing else is called around that."""
     name = operator.name()
-    if world.may_divide:
+    fused = _torch.is_flex_attention(operator) and has_kernels(args)
+    if world.may_divide and not fused:
         for frame in reversed(world.machine.frames):
             peer = world.peers.get(frame.code.raw)
             if peer is not None:
                 raise LeftToEager(_kind(peer), f"{name} takes functions", "native-call")
     implementation = _torch.plain_implementation(operator)
     is_differentiated = _is_differentiated(args, kwargs)
-    if is_differentiated and _torch.is_flex_attention(operator):
+    if fused or (is_differentiated and _torch.is_flex_attention(operator)):
         return flex_attention(world, *args, **kwargs)
     # Its gradients are another operator's, or eager refuses them.
     if implementation is None or is_differentiated:

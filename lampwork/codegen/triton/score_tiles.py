@@ -15,7 +15,21 @@ from lampwork.codegen.triton.values import NONE, Value
 from lampwork.ir.attention import Attention
 from lampwork.ir.loops import Axis, Compute, Expr, Index, Kernel, Load
 from lampwork.ir.masked_keys import Block, KeyRange, kept_parts, needed_keys
-from lampwork.ir.size import Size, Symbol, add, bounds, floordiv, maximum, minimum, mul, product
+from lampwork.ir.size import (
+    FloorDiv,
+    Size,
+    Symbol,
+    add,
+    bounds,
+    floordiv,
+    linear_terms,
+    maximum,
+    minimum,
+    mul,
+    product,
+    substitute,
+    symbols,
+)
 from lampwork.ir.target import Target
 from lampwork.ir.weighted_sums import WeightedSums
 
@@ -56,6 +70,8 @@ class ScoreTiles(FunctionWriter):
         self.widths: dict[str, str] = {}
         #: Whether what is written now are scores that need not be exact.
         self.is_coarse = False
+        #: Numbers in memory that bound the keys of a tile, by the symbols that stand for them.
+        self.bounds: dict[Load, Symbol] = {}
 
     def _program(self) -> Size:
         """The program's batch and block of rows. Where later rows have more keys, they begin first."""
@@ -66,14 +82,33 @@ class ScoreTiles(FunctionWriter):
         place = f"{program} % {count}"
         self.first = Symbol("first", 0, max(bounds(item.row.extent)[1] - 1, 0))
         self.last = add(self.first, tiling.y_block - 1)
-        self.tile = Block(item.row.name, item.key.name, self.first, self.last)
+        self.tile = Block(item.row.name, item.key.name, self.first, self.last, self._bound_of)
         self.needed = needed_keys(self.mask, self.tile) if self.mask is not None else KeyRange()
         if self.needed.end is not None:
             place = f"{count} - 1 - {self.name(place)}"
         place = self.name(place)
         self.symbols["first"] = (self.name(f"{place} * YBLOCK"), NONE)
         self._split(self.name(f"{program} // {count}"), NONE, list(item.batch))
+        if self.every is not None:
+            kept_parts(self.every, self.tile)
+        for load, symbol in self.bounds.items():
+            offset = self._size(substitute(load.index[0], {item.row.name: self.first}))[0]
+            self.symbols[symbol.name] = (self.name(f"tl.load({load.buffer} + ({offset})).to({self.index_type})"), NONE)
         return product([blocks, *(axis.extent for axis in item.batch)])
+
+    def _bound_of(self, load: Load) -> Size | None:
+        """See `Block.bound`: a number of a row is one for the tile where it is one for so many rows."""
+        row, key = self.tiled.row.name, self.tiled.key.name
+        if load.indirect or load.mask is not None:
+            return None
+        for _, atom in linear_terms(load.index[0])[1]:
+            if key in symbols(atom):
+                return None
+            if row in symbols(atom):
+                whole = isinstance(atom, FloorDiv) and isinstance(atom.value, Symbol) and isinstance(atom.divisor, int)
+                if not whole or atom.divisor % self.tiling.y_block:  # type: ignore[union-attr]
+                    return None
+        return self.bounds.setdefault(load, Symbol(f"bound{len(self.bounds)}", -(1 << 31), (1 << 31) - 1))
 
     def _places(self, dim: str, across: bool, block: str = "") -> str:
         """Numbers along a dimension, down or across a tile."""

@@ -25,7 +25,7 @@ def _small(monkeypatch):
 
 def run(lowered, inputs):
     program = scheduled(lowered)
-    assert 'fusion-attention' not in [each.id for each in program.refused], program.refused
+    assert "fusion-attention" not in [each.id for each in program.refused], program.refused
     return run_kernels(program, sources(program), inputs)
 
 

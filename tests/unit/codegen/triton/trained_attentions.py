@@ -13,15 +13,17 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.attention.flex_attention as module
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+import lampwork.capture.autograd.flex_attention as flex
 import lampwork.graph.prepare as graph_stage
 from lampwork.capture.capture import capture
 from lampwork.config import Settings
 from lampwork.ir.differentiation import Backward
 from lampwork.ir.program import Lowered
 from lampwork.lower import lower
-from tests.unit.codegen.triton.attentions import causal, documents, factors, flex, later, outside, slopes, window
+from tests.unit.codegen.triton import attentions
+from tests.unit.codegen.triton.attentions import causal, documents, factors, later, outside, slopes, window
 from tests.unit.lower.graphs import _flatten
 
 
@@ -42,7 +44,8 @@ class Trained:
     """A differentiated program: its halves, and how they fit together."""
 
     def __init__(self, function: Callable, arguments: Sequence[torch.Tensor], settings: Settings = Settings()) -> None:
-        with differentiable(), patch.object(graph_stage, "program_device", lambda graph: "cuda:0"):
+        on_gpu = patch.object(flex, "_is_on_gpu", lambda tensor: True)
+        with differentiable(), on_gpu, patch.object(graph_stage, "program_device", lambda graph: "cuda:0"):
             self.region = capture(function, tuple(arguments), {}, settings)
             assert self.region.joint is not None, self.region.undifferentiated
             halves = graph_stage.prepare_halves(self.region, settings)
@@ -99,18 +102,52 @@ def biased(score, b, h, i, j, bias):
     return score + bias[h, i, j]
 
 
+def blocks(rows, keys, size):
+    """q, k and v of these lengths, the documents of their tokens, and the lists of blocks that leave a mask of them."""
+    q, k, v = factors(2, 2, rows, keys)
+    ids = torch.arange(max(rows, keys)) // 70
+
+    def allowed(b, h, i, j):
+        return (ids[i] == ids[j]) & (i + b * 10 >= j)
+
+    mask = create_block_mask(allowed, 2, None, rows, keys, device="cpu", BLOCK_SIZE=size)
+    lists = (getattr(mask, name) for name in LISTS)
+    return q, k, v, ids, *lists
+
+
+LISTS = (
+    "kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "q_indices",
+    "full_q_num_blocks", "full_q_indices",
+)  # fmt: skip
+
+
+def masked(size):
+    """Attention within documents, by lists of blocks."""
+
+    def function(q, k, v, ids, *lists):
+        def allowed(b, h, i, j):
+            return (ids[i] == ids[j]) & (i + b * 10 >= j)
+
+        lengths = q.size(2), k.size(2)
+        mask = BlockMask(seq_lengths=lengths, BLOCK_SIZE=(size, size), mask_mod=allowed, **dict(zip(LISTS, lists)))
+        return flex_attention(q, k, v, block_mask=mask, return_lse=True)
+
+    return function
+
+
 #: Name: the program, and what makes its arguments.
 PROGRAMS: dict[str, tuple[Callable, Callable[[], tuple]]] = {
-    "plain": (flex(), lambda: factors(dtype=torch.float16)),
-    "statistics": (flex(return_lse=True), lambda: factors(2, rows=40, keys=130, inner=48, column=24)),
-    "causal": (flex(causal), lambda: factors(heads=1, rows=300, keys=300)),
-    "window": (flex(window), lambda: factors(heads=1, rows=200, keys=200)),
-    "outside": (flex(outside), lambda: factors(heads=1, rows=200, keys=200)),
-    "rows_without_keys": (flex(later, return_lse=True), factors),
-    "documents": (flex(documents), lambda: (*factors(), torch.arange(100) // 30)),
-    "slopes": (flex(slopes), lambda: (*factors(), torch.tensor([0.5, 0.25]))),
-    "capped": (flex(capped), factors),
-    "given_bias": (flex(biased), lambda: (*factors(), torch.randn(2, 100, 100))),
+    "plain": (attentions.flex(), lambda: factors(dtype=torch.float16)),
+    "statistics": (attentions.flex(return_lse=True), lambda: factors(2, rows=40, keys=130, inner=48, column=24)),
+    "causal": (attentions.flex(causal), lambda: factors(heads=1, rows=300, keys=300)),
+    "window": (attentions.flex(window), lambda: factors(heads=1, rows=200, keys=200)),
+    "outside": (attentions.flex(outside), lambda: factors(heads=1, rows=200, keys=200)),
+    "rows_without_keys": (attentions.flex(later, return_lse=True), factors),
+    "documents": (attentions.flex(documents), lambda: (*factors(), torch.arange(100) // 30)),
+    "slopes": (attentions.flex(slopes), lambda: (*factors(), torch.tensor([0.5, 0.25]))),
+    "capped": (attentions.flex(capped), factors),
+    "given_bias": (attentions.flex(biased), lambda: (*factors(), torch.randn(2, 100, 100))),
+    "listed_blocks": (masked(128), lambda: blocks(300, 300, 128)),
     "grouped": (grouped, lambda: factors(heads=4)),
-    "float32": (flex(causal, return_lse=True), lambda: factors(dtype=torch.float32)),
+    "float32": (attentions.flex(causal, return_lse=True), lambda: factors(dtype=torch.float32)),
 }  # fmt: skip
