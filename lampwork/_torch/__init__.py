@@ -30,6 +30,7 @@ from lampwork._torch.library import (
     out_arguments,
     overload,
     own_results,
+    promised,
     random_state_operator,
     returns_list,
     schema_text,

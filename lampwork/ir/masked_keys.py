@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from lampwork.ir.loops import Compute, Constant, Expr, Index, Load, nodes
+from lampwork.ir.loops import Compute, Constant, Expr, Index, nodes
 from lampwork.ir.size import Size, add, coefficient, maximum, minimum, mul, substitute, symbols
 
 #: A bound that is not there.
@@ -33,13 +33,13 @@ class KeyRange:
 @dataclass(frozen=True)
 class Block:
     """Rows of one block by the first and the last of them, and the symbols of a row and of a key. `bound`: what stands
-    for a number in memory that is one for all rows of the block; None for other numbers."""
+    for a number, made of ones in memory, that is one for all rows of the block; None for other numbers."""
 
     row: str
     key: str
     first: Size
     last: Size
-    bound: Callable[[Load], Size | None] = field(default=lambda load: None, compare=False)
+    bound: Callable[[Expr], Size | None] = field(default=lambda number: None, compare=False)
 
 
 def mask_of(score: Expr) -> Expr | None:
@@ -162,6 +162,8 @@ def _left(condition: Expr, block: Block, holds: bool) -> Expr | None:
     """What of a condition is not known among `kept_keys`, where it is true (or, if not `holds`, false)."""
     if kept_keys(condition, block, holds) is not None:
         return None
+    if isinstance(condition, Compute) and condition.op == "promised":
+        return _left(condition.args[0], block, holds)
     if isinstance(condition, Compute) and condition.op == ("and" if holds else "or") and condition.dtype == "bool":
         left = [_left(arg, block, holds) for arg in condition.args]
         known = [each for each in left if each is not None]
@@ -192,6 +194,8 @@ def needed_keys(condition: Expr, block: Block, holds: bool = True) -> KeyRange:
         op, args = condition.op, condition.args
         if op == "not":
             return needed_keys(args[0], block, not holds)
+        if op == "promised":
+            return needed_keys(Compute("and", args, "bool") if holds else args[0], block, holds)
         if op in ("and", "or"):
             one, other = (needed_keys(arg, block, holds) for arg in args)
             if (op == "and") == holds:
@@ -210,6 +214,8 @@ def kept_keys(condition: Expr, block: Block, holds: bool = True) -> KeyRange | N
         op, args = condition.op, condition.args
         if op == "not":
             return kept_keys(args[0], block, not holds)
+        if op == "promised":
+            return kept_keys(args[0], block, holds)
         if op in ("and", "or"):
             if (op == "and") != holds:
                 return None
@@ -230,6 +236,8 @@ def kept_parts(condition: Expr, block: Block, holds: bool = True) -> KeyRange | 
         return known
     if condition.op == "not":
         return kept_parts(condition.args[0], block, not holds)
+    if condition.op == "promised":
+        return kept_parts(condition.args[0], block, holds)
     if condition.op == ("and" if holds else "or"):
         parts = [part for part in (kept_parts(arg, block, holds) for arg in condition.args) if part is not None]
         if parts:
@@ -261,8 +269,7 @@ def _differences(condition: Expr, block: Block, holds: bool) -> list[Size] | Non
         elif isinstance(arg, Constant) and arg.dtype == "int64":
             sides.append(int(arg.value))
         else:
-            loaded = arg.args[0] if isinstance(arg, Compute) and arg.op == "cast" else arg
-            bound = block.bound(loaded) if isinstance(loaded, Load) and loaded.dtype in ("int64", "int32") else None
+            bound = block.bound(arg) if arg.dtype in ("int64", "int32") else None
             if bound is None:
                 return None
             sides.append(bound)

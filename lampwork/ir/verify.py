@@ -313,7 +313,7 @@ class _Expressions:
         if op == "where":
             self.fail(types[0] == "bool" and types[1] == types[2] == dtype, f"E1: types of {text()}")
             return
-        if op == "asserted":
+        if op in ("asserted", "promised"):
             self.fail(types == [dtype, "bool"], f"E1: types of {text()}")
             return
         operand = types[0]

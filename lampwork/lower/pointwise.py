@@ -610,6 +610,17 @@ def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_bloc
     return lowering.compute(lowering.out, lambda index: src.load(broadcast_index(index, shape, src.shape)))
 
 
+@rule("lampwork::promised")
+def _promised(lowering: Lowering, x: TensorValue, within: TensorValue) -> TensorValue:
+    shape = lowering.out.shape
+
+    def value(index: tuple[SizeExpr, ...]) -> Compute:
+        mask = x.load(broadcast_index(index, shape, x.shape))
+        return Compute("promised", (mask, within.load(broadcast_index(index, shape, within.shape))), "bool")
+
+    return lowering.compute(lowering.out, value)
+
+
 @rule("lampwork::if_given")
 def _if_given(lowering: Lowering, x: TensorValue, given: TensorValue) -> TensorValue:
     """`x`, of which nothing is read where it is not there."""

@@ -59,17 +59,17 @@ def flex_attention(
 
 
 def _within_blocks(mask: torch.Tensor, scores: torch.Tensor, block_mask: tuple) -> torch.Tensor:
-    """`mask` where it lies between the first and the last block that the block mask lists, of each block of rows and of
-    each block of keys. It says nothing new; but unlike the function that the mask was made by, it bounds the keys."""
+    """`mask` with what a block mask promises: that nothing is allowed before the first block that is listed for a block
+    of rows, and for one of keys, nor after the last one."""
     rows, keys = (torch.arange(scores.size(dim), device=scores.device) for dim in (2, 3))
     *_, row_block, key_block, _ = block_mask
     first, end = _bounds(block_mask[2:6], row_block, key_block, scores.size(2))
-    mask = mask & (keys >= first.unsqueeze(-1)) & (keys < end.unsqueeze(-1))
+    within = (keys >= first.unsqueeze(-1)) & (keys < end.unsqueeze(-1))
     if block_mask[6] is not None and block_mask[7] is not None:
         first, end = _bounds(block_mask[6:10], key_block, row_block, scores.size(3))
         rows = rows.unsqueeze(-1)
-        mask = mask & (rows >= first.unsqueeze(-2)) & (rows < end.unsqueeze(-2))
-    return mask
+        within = within & (rows >= first.unsqueeze(-2)) & (rows < end.unsqueeze(-2))
+    return _torch.promised()(mask, within)
 
 
 def _bounds(lists: Any, block: int, other_block: int, extent: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -447,9 +447,10 @@ INTEGERS: dict[str, Emitter] = {
     ),
 }  # fmt: skip
 
-#: What `operation` writes by itself, and what is no operation on a CPU: there ATen draws, and looks at indices.
+#: What `operation` writes by itself, and what is no operation on a CPU: there ATen draws, and looks at
+#: indices; and masks promise nothing.
 WRITTEN = frozenset({"cast", "where", "bitcast", *COMPARISONS})
-ELSEWHERE = frozenset({"asserted", "random"})
+ELSEWHERE = frozenset({"asserted", "promised", "random"})
 
 BOOLS: dict[str, Emitter] = {
     "add": _opcode("or"), "mul": _opcode("and"), "sub": _opcode("xor"),

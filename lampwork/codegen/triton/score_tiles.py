@@ -13,7 +13,7 @@ from lampwork.codegen.triton.function import FunctionWriter
 from lampwork.codegen.triton.tiles import Form, Tiling, power_of_two
 from lampwork.codegen.triton.values import NONE, Value
 from lampwork.ir.attention import Attention
-from lampwork.ir.loops import Axis, Compute, Expr, Index, Kernel, Load
+from lampwork.ir.loops import Axis, Compute, Expr, Index, Kernel, Load, Local, nodes
 from lampwork.ir.masked_keys import Block, KeyRange, kept_parts, needed_keys
 from lampwork.ir.size import (
     FloorDiv,
@@ -27,7 +27,6 @@ from lampwork.ir.size import (
     minimum,
     mul,
     product,
-    substitute,
     symbols,
 )
 from lampwork.ir.target import Target
@@ -71,7 +70,7 @@ class ScoreTiles(FunctionWriter):
         #: Whether what is written now are scores that need not be exact.
         self.is_coarse = False
         #: Numbers in memory that bound the keys of a tile, by the symbols that stand for them.
-        self.bounds: dict[Load, Symbol] = {}
+        self.bounds: dict[Expr, Symbol] = {}
 
     def _program(self) -> Size:
         """The program's batch and block of rows. Where later rows have more keys, they begin first."""
@@ -91,24 +90,32 @@ class ScoreTiles(FunctionWriter):
         self._split(self.name(f"{program} // {count}"), NONE, list(item.batch))
         if self.every is not None:
             kept_parts(self.every, self.tile)
-        for load, symbol in self.bounds.items():
-            offset = self._size(substitute(load.index[0], {item.row.name: self.first}))[0]
-            self.symbols[symbol.name] = (self.name(f"tl.load({load.buffer} + ({offset})).to({self.index_type})"), NONE)
+        self.symbols[item.row.name] = self.symbols["first"]
+        for number, symbol in self.bounds.items():
+            text, _ = self.value(number)
+            self.symbols[symbol.name] = (self.name(f"{text}.to({self.index_type})"), NONE)
+        del self.symbols[item.row.name]
         return product([blocks, *(axis.extent for axis in item.batch)])
 
-    def _bound_of(self, load: Load) -> Size | None:
+    def _bound_of(self, number: Expr) -> Size | None:
         """See `Block.bound`: a number of a row is one for the tile where it is one for so many rows."""
-        row, key = self.tiled.row.name, self.tiled.key.name
-        if load.indirect or load.mask is not None:
-            return None
-        for _, atom in linear_terms(load.index[0])[1]:
-            if key in symbols(atom):
+        for part in nodes([number]):
+            index = part.index if isinstance(part, Load) else (part.value,) if isinstance(part, Index) else ()
+            if isinstance(part, Local) or not all(map(self._is_one, index)):
                 return None
+        return self.bounds.setdefault(number, Symbol(f"bound{len(self.bounds)}", -(1 << 31), (1 << 31) - 1))
+
+    def _is_one(self, index: Size) -> bool:
+        """Whether an index is one number for all of the tile."""
+        row, key, height = self.tiled.row.name, self.tiled.key.name, self.tiling.y_block
+        for _, atom in linear_terms(index)[1]:
+            if key in symbols(atom):
+                return False
             if row in symbols(atom):
                 whole = isinstance(atom, FloorDiv) and isinstance(atom.value, Symbol) and isinstance(atom.divisor, int)
-                if not whole or atom.divisor % self.tiling.y_block:  # type: ignore[union-attr]
-                    return None
-        return self.bounds.setdefault(load, Symbol(f"bound{len(self.bounds)}", -(1 << 31), (1 << 31) - 1))
+                if not whole or atom.divisor % height:  # type: ignore[union-attr]
+                    return False
+        return True
 
     def _places(self, dim: str, across: bool, block: str = "") -> str:
         """Numbers along a dimension, down or across a tile."""
@@ -153,6 +160,8 @@ class ScoreTiles(FunctionWriter):
             first = mul(floordiv(add(maximum(kept.start, 0), size - 1), size), size)
             middle = minimum(maximum(first, start), end)
         last = extent if kept.end is None else minimum(maximum(kept.end, 0), extent)
+        if self.needed.end is not None:
+            last = minimum(last, end)
         last = mul(floordiv(last, size), size)
         whole = isinstance(extent, int) and extent % size == 0
         found = []
