@@ -353,7 +353,7 @@ def _widens(node: Node) -> bool:
 
 
 def _can_run_again(node: Node) -> bool:
-    if node.target is _torch.getitem or node.target is _torch.tensor_constant:
+    if node.target in (_torch.getitem, _torch.tensor_constant, _torch.promised()):
         return True
     if not _torch.is_operator(node.target) or node.target.namespace not in ("aten", "prims", _torch.GIVEN_NUMBERS):
         return False

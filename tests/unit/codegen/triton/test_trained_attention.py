@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -50,6 +52,9 @@ def test_like_eager(name):
     arguments = trained(*make())
     made = Trained(function, arguments)
     assert kinds(made.forward) == [1, 0] and kinds(made.backward) == [0, 2]
+    scores = arguments[0].numel() // arguments[0].size(-1) * arguments[1].size(-2)
+    kept = [made.forward.buffers[each.view.buffer].shape for each in made.forward.results if hasattr(each, "view")]
+    assert all(math.prod(shape) < scores for shape in kept)
     wide = [each.detach().double().requires_grad_() if each.requires_grad else each for each in arguments]
     tangents = tangents_of(eager(function, arguments)[0])
     found, gradients = made.run(run, arguments, tangents)
