@@ -2,8 +2,8 @@
 
     python bench/flex_attention.py [--rows 1024 4096] [--width 64 128] [--cases causal window] [--tilings]
 
-A line for each case: milliseconds of ours and of the other compiler, medians of `--repeats` calls. `--tilings`: instead,
-the time of each kernel of the backward pass by tiling (rows, keys, warps, stages).
+A line for each case: milliseconds of ours and of the other compiler, medians of `--repeats` calls. `--tilings`:
+instead, the time of each kernel of the backward pass by tiling (rows, keys, warps, stages).
 """
 
 from __future__ import annotations

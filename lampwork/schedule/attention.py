@@ -52,6 +52,7 @@ from lampwork.ir.target import Target
 from lampwork.schedule.dependences import accesses
 from lampwork.schedule.group import loop_symbol
 from lampwork.schedule.read_nests import HALF, NestReader, NotAttention, parts_of
+from lampwork.schedule.split_attention import parts_of_keys, split_keys
 
 #: First products by the places of what is added and of their factors; those that nothing is added to are second ones.
 PRODUCTS: dict[str, tuple[int | None, int, int]] = {
@@ -63,6 +64,8 @@ PRODUCTS: dict[str, tuple[int | None, int, int]] = {
 #: Scores from which on they are worth keeping out of memory (H100, bfloat16: 8 heads of 128 rows take 8 us as one
 #: kernel, 19 as several), rows that fill a tile of a kernel, and the widest rows of q and v that there is room for.
 FEWEST_SCORES, FEWEST_ROWS, WIDEST = 1 << 17, 64, 256
+#: Programs for each multiprocessor that keys of few rows are cut into, and the fewest parts for which that is done.
+PROGRAMS, FEWEST_PARTS = 2, 4
 #: Operations of a score, each as often as it is read: an expression in a kernel is a tree.
 LONGEST_SCORE = 1024
 
@@ -78,9 +81,9 @@ def pays(item: Attention, target: Target) -> None:
     rows, keys = likely(item.row.extent), likely(item.key.extent)
     if target.device == "cpu":
         raise NotAttention("it is for GPUs")
-    if likely(product(axis.extent for axis in item.batch)) * rows * keys < FEWEST_SCORES:
+    if likely(product(axis.extent for axis in item.batch)) * max(rows, FEWEST_ROWS) * keys < FEWEST_SCORES:
         raise NotAttention("the scores are few")
-    if rows < FEWEST_ROWS:
+    if rows < FEWEST_ROWS and parts_of_keys(item, PROGRAMS * target.threads) < FEWEST_PARTS:
         raise NotAttention("there are few rows of scores")
     if bounds(item.inner.extent)[1] > WIDEST or bounds(item.column.extent)[1] > WIDEST:
         raise NotAttention(f"a row of a factor has more than {WIDEST} elements")
@@ -178,7 +181,16 @@ def _fused(
     reader = _Reader(lowered, first, second, makers)
     item = reader.item()
     pays(item, target)
-    return _with_item(lowered, item, reader, second)
+    if likely(item.row.extent) < FEWEST_ROWS and item.keys.buffer == reader.right.buffer:
+        # What is read as it is costs the vendor's products no more; converted or repeated, it would be written first.
+        raise NotAttention("there are few rows of scores")
+    lowered, number = _with_item(lowered, item, reader, second)
+    whole = lowered.items[number]
+    if likely(item.row.extent) >= FEWEST_ROWS or not isinstance(whole, Attention):
+        return lowered, number
+    split, nests, between = split_keys(whole, parts_of_keys(item, PROGRAMS * target.threads), lowered.buffers)
+    items = (*lowered.items[:number], split, *nests, *lowered.items[number + 1 :])
+    return replace(lowered, items=items, buffers={**lowered.buffers, **between}), number + len(nests)
 
 
 # -- Reading the pattern ----------------------------------------------------------------------------------------------
@@ -209,7 +221,8 @@ class _Reader(NestReader):
         self.row, self.key = Axis("i", scores.shape[-2]), Axis("j", scores.shape[-1])
         self.inner, self.column = Axis("d", left.shape[-1]), Axis("e", result.shape[-1])
         self.left, self.right, self.result = left, right, result
-        axes = (*self.batch, self.row, self.key, self.inner, self.column)
+        rows = (self.row,) if self.row.extent != 1 else ()
+        axes = (*self.batch, *rows, self.key, self.inner, self.column)
         super().__init__(lowered, makers, self._dependent(lowered), axes)
         self.score_index = self.index(*self.front, self.row, self.key)
         #: What the first product gives.
@@ -241,7 +254,7 @@ class _Reader(NestReader):
         pool = self.pool
         if any(bounds(axis.extent)[0] < 1 for axis in (*self.batch, self.row, self.key, self.inner, self.column)):
             raise NotAttention("a size may be 0")
-        if 1 in (axis.extent for axis in (self.row, self.key, self.inner, self.column)):
+        if 1 in (axis.extent for axis in (self.key, self.inner, self.column)):
             raise NotAttention("a size is 1")
         query, of_query = self.factor(self.left, (*self.front, self.row, self.inner))
         keys, of_keys = self.factor(self.right, (*self.front, self.inner, self.key))
@@ -287,7 +300,7 @@ class _Reader(NestReader):
         if not shape or shape[-1] != self.row.extent or product(shape[:-1]) != product(a.extent for a in self.batch):
             raise NotAttention("a statistic has other dimensions than the scores")
         outer = self.symbols.get("b0", 0)
-        return (*parts_of(outer, shape[:-1]), self.symbols["i"], *[0] * ones)
+        return (*parts_of(outer, shape[:-1]), self.symbols.get("i", 0), *[0] * ones)
 
     def first_score(self, scale: float) -> Expr:
         """What the first product gives, whose factors are multiplied with `scale`."""

@@ -130,6 +130,8 @@ def _first_products(lowered: Lowered, second: int, makers: Mapping[str, list[int
     if not isinstance(weights, TensorRef) or call.outputs[0] is None:
         return frozenset()
     size = product(weights.shape)
+    if 1 in weights.shape[-2:]:
+        return frozenset()
     pending, seen, found = [weights.buffer], {weights.buffer}, set()
     while pending:
         numbers = makers.get(pending.pop(), ())

@@ -124,7 +124,7 @@ class _Softmax(torch.autograd.Function):
             sums = scores.logsumexp(dim=-1)
             sums = torch.where(torch.all(scores == -float("inf"), dim=-1), -float("inf"), sums)
             maxima = torch.max(scores, dim=-1)[0]
-            weights = torch._safe_softmax(scores, dim=-1).to(dtype)
+            weights = torch.ops.aten._safe_softmax.default(scores, -1).to(dtype)
             repeated = _repeated(value, scores).to(dtype)
         result = weights @ repeated
         result = world.machine.call(_torch.laid_out_as, (result, strides))
