@@ -115,8 +115,10 @@ class Joined:
         """Views of all of what they are views of that the caller gets as they are: nothing more lives as long."""
         found = set()
         for result in self.forward_results:
-            node = self.outputs[result.index] if isinstance(result, FromGraph) else None
-            if node is not None and result == FromGraph(result.index) and node.op == "call_function" and is_free(node):
+            if not isinstance(result, FromGraph) or result != FromGraph(result.index):
+                continue
+            node = self.outputs[result.index]
+            if node.op == "call_function" and is_free(node):
                 base = node.all_input_nodes[0].meta.get("val") if node.all_input_nodes else None
                 if isinstance(base, Fake) and base.numel() == node.meta["val"].numel():
                     found.add(node)

@@ -70,8 +70,9 @@ def nonzero_of(weight: Expr) -> Expr | None:
     op, args = weight.op, weight.args
     if op == "exp":  # of scores relative to a statistic of their row: where that is infinite, so are all scores
         exponent = args[0]
-        relative = isinstance(exponent, Compute) and exponent.op == "sub"
-        return mask_of(exponent.args[0] if relative else exponent)
+        if isinstance(exponent, Compute) and exponent.op == "sub":
+            exponent = exponent.args[0]
+        return mask_of(exponent)
     if op == "where":
         condition, value, other = args
         if _is_zero(other):
@@ -80,8 +81,8 @@ def nonzero_of(weight: Expr) -> Expr | None:
     if op in ("cast", "neg", "div"):
         return nonzero_of(args[0])
     if op == "mul":
-        one, other = map(nonzero_of, args)
-        return other if one is None else _both(one, other)
+        left, right = map(nonzero_of, args)
+        return right if left is None else _both(left, right)
     return None
 
 

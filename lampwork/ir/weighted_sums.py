@@ -131,7 +131,8 @@ def sums_nests(item: WeightedSums, buffers: Mapping[str, Buffer]) -> tuple[list[
         return LoopNest(axes, store, Reduction("sum", (over,), "float32"), origin=item.origin)
 
     points = (*rows, item.key)
-    nests, products = [], {}
+    nests: list[LoopNest] = []
+    products: dict[Expr, Expr] = {}
     for place, each in enumerate(item.products):
         buffer = made(f"product{place}", *points)
         nests.append(nest(buffer, points, compute("mul", widened(each.left), widened(each.right)), each.inner))
@@ -184,7 +185,9 @@ def read_sums(kernel: Kernel) -> WeightedSums | None:
         body = body[0].body
     if not outer or not body:
         return None
-    key, products, sums = None, (), []
+    key: Axis | None = None
+    products: tuple[RowProduct, ...] = ()
+    sums: list[WeightedSum] = []
     for loop in body:
         if not isinstance(loop, Loop) or len(loop.body) != 3:
             return None

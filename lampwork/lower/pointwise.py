@@ -10,7 +10,7 @@ from lampwork import _torch
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.scalar_operators import SCALARS, ScalarOperator
-from lampwork.ir.size import SizeExpr, bounds
+from lampwork.ir.size import Size, SizeExpr, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import is_number
@@ -614,7 +614,7 @@ def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_bloc
 def _promised(lowering: Lowering, x: TensorValue, within: TensorValue) -> TensorValue:
     shape = lowering.out.shape
 
-    def value(index: tuple[SizeExpr, ...]) -> Compute:
+    def value(index: tuple[Size, ...]) -> Expr:
         mask = x.load(broadcast_index(index, shape, x.shape))
         return Compute("promised", (mask, within.load(broadcast_index(index, shape, within.shape))), "bool")
 

@@ -90,7 +90,11 @@ def split_keys(
         nest(summed, (*rows, item.column), compute("mul", load(sums, *columns), load(scale, *cut)), "sum"),
     ]
     nests += [row_nest(item, store, buffers, maximum, total) for store in item.rows]
-    whole = {MAXIMUM: load(maximum, *rows), TOTAL: load(total, *rows), SUM: load(summed, *rows, item.column)}
+    whole: dict[Expr, Expr] = {
+        MAXIMUM: load(maximum, *rows),
+        TOTAL: load(total, *rows),
+        SUM: load(summed, *rows, item.column),
+    }
     result = Store(item.result.buffer, item.result.index, replaced(item.result.value, whole))
     nests.append(LoopNest((*rows, item.column), result, origin=item.origin))
     return split, nests, between

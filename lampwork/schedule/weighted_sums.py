@@ -179,7 +179,7 @@ class _SumReader(NestReader):
             rows, keys = keys, rows
         self.call: Extern = call  # type: ignore[assignment]
         self.result = lowered.buffers[self.call.outputs[0] or ""]
-        if self.call.args[0].shape != (*outer, rows, keys):  # type: ignore[union-attr]
+        if self.call.args[0].shape != (*outer, rows, keys):
             raise NotAttention("the left factor of a product has other sizes than those before it")
         self.front = tuple([Axis(f"b{place}", extent) for place, extent in enumerate(outer)])
         self.batch = tuple([axis for axis in self.front if axis.extent != 1])
@@ -228,7 +228,7 @@ class _SumReader(NestReader):
         weight = self.widened(self.viewed(left, self.index(*self.front, self.row, self.key)))
         if weight.dtype != "float32" or factor.dtype not in (*HALF, "float32"):
             raise NotAttention("weights of these types")
-        if not {part.name for part in nodes([weight]) if part in PRODUCTS}:  # type: ignore[union-attr]
+        if not {part.name for part in nodes([weight]) if part in PRODUCTS}:
             raise NotAttention("the weights are made of no product")
         value: Expr = self.pool.local(SUM.name, SUM.dtype)
         if scale != 1.0:
@@ -275,7 +275,7 @@ def _fused(
     made: dict[int, WeightedSums] = {}
     for members in sums.values():
         _, _, reader = members[0]
-        origin = lowered.items[members[-1][0]].origin  # type: ignore[union-attr]
+        origin = lowered.items[members[-1][0]].origin
         each = WeightedSums(
             reader.batch,
             reader.row,

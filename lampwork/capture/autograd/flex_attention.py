@@ -46,15 +46,17 @@ def flex_attention(
         raise RuntimeError(f"Bq and Bkv must broadcast. Got Bq={query.size(0)} and Bkv={key.size(0)}")
     run, recorder = world.machine.call, world.recorder
     strides = query.stride()
-    world.recorder.own_gradients = "it applies flex_attention, whose gradients eager does not differentiate"
     with recorder.computed_again() as number:
         with torch.no_grad():
-            shaped = query.new_empty((*query.size()[:3], key.size(2)), dtype=_precision(query))
+            sizes = (*query.size()[:3], key.size(2))
+            shaped = torch.empty(sizes, dtype=_precision(query), device=query.device)
             mask = run(_torch.allowed, (shaped, block_mask[-1], mask_mod_buffers))
             if _is_on_gpu(query) and not _torch.allows_everything(block_mask[-1]):
                 mask = _within_blocks(mask, shaped, block_mask)
-        scores = _Scores.apply(query, key, mask, scale)
+        scores = _Scores.apply(world, query, key, mask, scale)
         scores = run(_torch.modified_scores, (scores, mask, score_mod, score_mod_buffers))
+    if scores.requires_grad or value.requires_grad:
+        recorder.own_gradients = "it applies flex_attention, whose gradients eager does not differentiate"
     return _Softmax.apply(world, number, scores, value, query.dtype, strides)
 
 
@@ -95,9 +97,11 @@ class _Scores(torch.autograd.Function):
     """`query @ key^T * scale` in the precision of scores."""
 
     @staticmethod
-    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    def forward(
+        ctx: Any, world: Any, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor, scale: float
+    ) -> torch.Tensor:
         ctx.save_for_backward(query, key, mask)
-        ctx.scale = scale
+        ctx.world, ctx.scale = world, scale
         precision = _precision(query)
         scores = query.to(precision) @ _repeated(key, query).to(precision).transpose(-2, -1)
         return (scores * scale).to(precision)
@@ -108,9 +112,12 @@ class _Scores(torch.autograd.Function):
         query, key, mask = ctx.saved_tensors
         gradient = (gradient * ctx.scale).to(query.dtype)
         gradient = torch.where(mask, gradient, torch.zeros((), dtype=query.dtype, device=query.device))
-        of_query = gradient @ _repeated(key, query) if ctx.needs_input_grad[0] else None
-        of_key = _summed(gradient.transpose(-2, -1) @ query, key) if ctx.needs_input_grad[1] else None
-        return of_query, of_key, None, None
+        of_query = of_key = None
+        if ctx.needs_input_grad[1]:
+            of_query = _laid_out(ctx.world, gradient @ _repeated(key, query), query)
+        if ctx.needs_input_grad[2]:
+            of_key = _laid_out(ctx.world, _summed(gradient.transpose(-2, -1) @ query, key), key)
+        return None, of_query, of_key, None, None
 
 
 class _Softmax(torch.autograd.Function):
@@ -121,7 +128,7 @@ class _Softmax(torch.autograd.Function):
         ctx: Any, world: Any, number: int, scores: torch.Tensor, value: torch.Tensor, dtype: torch.dtype, strides: Any
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         with world.recorder.computed_again(number):
-            sums = scores.logsumexp(dim=-1)
+            sums = torch.logsumexp(scores, -1)
             sums = torch.where(torch.all(scores == -float("inf"), dim=-1), -float("inf"), sums)
             maxima = torch.max(scores, dim=-1)[0]
             weights = torch.ops.aten._safe_softmax.default(scores, -1).to(dtype)
@@ -132,7 +139,7 @@ class _Softmax(torch.autograd.Function):
         ctx.mark_non_differentiable(maxima)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(scores, value, result, sums)
-        ctx.dtype = dtype
+        ctx.world, ctx.dtype = world, dtype
         return result, sums, maxima
 
     @staticmethod
@@ -146,12 +153,18 @@ class _Softmax(torch.autograd.Function):
         of_value = None
         if ctx.needs_input_grad[3]:
             of_value = _summed(weights.to(ctx.dtype).transpose(-2, -1) @ of_result, value)
+            of_value = _laid_out(ctx.world, of_value, value)
         wide = of_result.to(scores.dtype)
         of_weights = wide @ _repeated(value, scores).to(scores.dtype).transpose(-2, -1)
         of_row = torch.sum(result.to(scores.dtype) * wide, -1, keepdim=True)
         if of_sums is not None:
             of_row = of_row - (of_sums / _LN_2).unsqueeze(-1)
         return None, None, weights * (of_weights - of_row), of_value, None, None
+
+
+def _laid_out(world: Any, gradient: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """`gradient` with its dimensions ordered as those of `factor` are in memory."""
+    return world.machine.call(_torch.laid_out_as, (gradient, factor.stride()))
 
 
 def _repeated(factor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -112,8 +112,9 @@ class ScoreTiles(FunctionWriter):
             if key in symbols(atom):
                 return False
             if row in symbols(atom):
-                whole = isinstance(atom, FloorDiv) and isinstance(atom.value, Symbol) and isinstance(atom.divisor, int)
-                if not whole or atom.divisor % height:  # type: ignore[union-attr]
+                if not isinstance(atom, FloorDiv) or not isinstance(atom.value, Symbol):
+                    return False
+                if not isinstance(atom.divisor, int) or atom.divisor % height:
                     return False
         return True
 

@@ -122,8 +122,8 @@ class SumsWriter(ScoreTiles):
             self.left.append(self._factor(each.left, ("y", "d"), f"[YBLOCK, {padded(each.inner)}]"))
             self.masks.pop("d", None)
         self.dims = ("y", "x")
-        for each in item.sums:
-            self._values_of_rows(self._rewritten(each.weight))
+        for sum_ in item.sums:
+            self._values_of_rows(self._rewritten(sum_.weight))
 
     def _enter_whole(self, dim: str, axis: Axis, across: bool) -> None:
         width = padded(axis)
@@ -191,25 +191,25 @@ class SumsWriter(ScoreTiles):
             name = self._fresh()
             self._line(f"{name} = tl.dot({left}, tl.trans({right}){precision})")
             self.locals[local.name] = (name, frozenset("yx"))
-        factors = [tile(each.factor, each.column) for each in item.sums]
+        factors = [tile(sum_.factor, sum_.column) for sum_ in item.sums]
         self._enter("x", item.key, self.name(f"start + {self._places('x', across=True)}"), not stretch.tail)
         weights = []
-        for each in item.sums:
+        for sum_ in item.sums:
             self.dims = ("y", "x")
-            self.is_coarse = each.dtype != "float32"
-            weight = self._rewritten(without_masks(each.weight, self.tile) if stretch.lean else each.weight)
+            self.is_coarse = sum_.dtype != "float32"
+            weight = self._rewritten(without_masks(sum_.weight, self.tile) if stretch.lean else sum_.weight)
             text = self._widen(self.value(weight), self.dims)
             self.is_coarse = False
             if stretch.tail:
                 text = self.name(f"tl.where({self.masks['x'][0]}, {text}, 0.0)")
-            if each.dtype != "float32":
-                text = self.name(f"{text}.to({_TYPES[each.dtype]})")
+            if sum_.dtype != "float32":
+                text = self.name(f"{text}.to({_TYPES[sum_.dtype]})")
             weights.append(text)
-        for place, (each, weight, factor) in enumerate(zip(item.sums, weights, factors)):
-            if each.factor.dtype != each.dtype:
-                factor = self.name(f"{factor}.to({_TYPES[each.dtype]})")
-            precision = f', input_precision="{FLOAT32}"' if each.dtype == "float32" else ""
-            self._line(f"sum{place} = tl.dot({weight}, {factor}, sum{place}{precision})")
+        for place, (sum_, rounded, factor) in enumerate(zip(item.sums, weights, factors)):
+            if sum_.factor.dtype != sum_.dtype:
+                factor = self.name(f"{factor}.to({_TYPES[sum_.dtype]})")
+            precision = f', input_precision="{FLOAT32}"' if sum_.dtype == "float32" else ""
+            self._line(f"sum{place} = tl.dot({rounded}, {factor}, sum{place}{precision})")
         self.masks.pop("x", None)
 
     def _results(self) -> None:
