@@ -171,6 +171,7 @@ if TYPE_CHECKING:
         is_flex_attention,
         is_plain_indexing,
         laid_out_as,
+        makes_block_masks,
         modified_scores,
     )
     from lampwork._torch.fx import (

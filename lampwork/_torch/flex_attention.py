@@ -27,6 +27,11 @@ def allows_everything(mask_mod: object) -> bool:
     return mask_mod is getattr(sys.modules.get(_FUNCTIONS), "noop_mask", None)
 
 
+def makes_block_masks(function: Callable) -> bool:
+    """Whether `function` makes block masks of mask functions, for which it may call the peer."""
+    return function.__module__ == _FUNCTIONS and function.__qualname__ == "create_block_mask"
+
+
 def is_plain_indexing(cls: object) -> bool:
     """Whether `cls` is the function of autograd by which score functions index tensors. As an operator, indexing has
     the same values and gradients."""

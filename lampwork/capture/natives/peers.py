@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from lampwork import _torch
 from lampwork.capture.autograd.flex_attention import flex_attention, has_kernels
 from lampwork.capture.outside.overlay import Break, LeftToEager
+from lampwork.capture.values.family import HANDS_ON
 
 _REMEDY = "Apply lampwork.compile to it as well, or call it outside the compiled function."
 
@@ -33,6 +34,13 @@ def call_made_by_peer(world: Any, function: FunctionType, args: tuple, kwargs: d
     if code is not None:
         world.peers[code] = function
     return world.call(original, args, kwargs)
+
+
+def call_without_peer(world: Any, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`create_block_mask(..., _compile=True)`, which has the peer compile it: it is compiled as it is."""
+    if kwargs.get("_compile") is True:
+        return world.call(function, args, {**kwargs, "_compile": False})
+    return HANDS_ON
 
 
 def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -447,17 +447,16 @@ INTEGERS: dict[str, Emitter] = {
     ),
 }  # fmt: skip
 
-#: What `operation` writes by itself, and what is no operation on a CPU: there ATen draws, and looks at
-#: indices; and masks promise nothing.
+#: What `operation` writes by itself, and what is no operation on a CPU: there ATen draws, and looks at indices.
 WRITTEN = frozenset({"cast", "where", "bitcast", *COMPARISONS})
-ELSEWHERE = frozenset({"asserted", "promised", "random"})
+ELSEWHERE = frozenset({"asserted", "random"})
 
 BOOLS: dict[str, Emitter] = {
     "add": _opcode("or"), "mul": _opcode("and"), "sub": _opcode("xor"),
     "maximum": _opcode("or"), "minimum": _opcode("and"), "and": _opcode("and"), "or": _opcode("or"),
     "fmax": _opcode("or"), "fmin": _opcode("and"), "abs": lambda self, dtype, a: a, "sign": lambda self, dtype, a: a,
     "xor": _opcode("xor"), "not": lambda self, dtype, a: self.build.binary("xor", a, self.build.boolean(True)),
-    "isnan": _never, "isinf": _never, "signbit": _never,
+    "isnan": _never, "isinf": _never, "signbit": _never, "promised": lambda self, dtype, a, b: a,
 }  # fmt: skip
 
 
