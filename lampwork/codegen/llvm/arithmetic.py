@@ -44,6 +44,8 @@ class Arithmetic:
             return self.cast(args[0], dtype, result)
         if op == "where":
             return build.select(*args)
+        if op == "promised":
+            return args[0]
         if op == "bitcast":
             return build.convert("bitcast", args[0], REGISTER[result])
         if dtype in HALF:
@@ -448,7 +450,7 @@ INTEGERS: dict[str, Emitter] = {
 }  # fmt: skip
 
 #: What `operation` writes by itself, and what is no operation on a CPU: there ATen draws, and looks at indices.
-WRITTEN = frozenset({"cast", "where", "bitcast", *COMPARISONS})
+WRITTEN = frozenset({"cast", "where", "bitcast", "promised", *COMPARISONS})
 ELSEWHERE = frozenset({"asserted", "random"})
 
 BOOLS: dict[str, Emitter] = {
@@ -456,7 +458,7 @@ BOOLS: dict[str, Emitter] = {
     "maximum": _opcode("or"), "minimum": _opcode("and"), "and": _opcode("and"), "or": _opcode("or"),
     "fmax": _opcode("or"), "fmin": _opcode("and"), "abs": lambda self, dtype, a: a, "sign": lambda self, dtype, a: a,
     "xor": _opcode("xor"), "not": lambda self, dtype, a: self.build.binary("xor", a, self.build.boolean(True)),
-    "isnan": _never, "isinf": _never, "signbit": _never, "promised": lambda self, dtype, a, b: a,
+    "isnan": _never, "isinf": _never, "signbit": _never,
 }  # fmt: skip
 
 
