@@ -91,7 +91,7 @@ def test_a_new_length_is_not_compiled_again(device):
         expected, found = (gradients(each, arguments, tangents) for each in (flex(causal), compiled))
         for one, other in zip([*expected[0], *expected[1]], [*found[0], *found[1]]):
             torch.testing.assert_close(other, one, rtol=5e-2, atol=5e-2)
-    assert lampwork.stats(compiled)["captures"] <= 3
+    assert lampwork.stats(compiled)["graphs"] == 2
 
 
 def test_runs_are_alike(device):
