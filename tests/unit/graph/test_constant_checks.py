@@ -13,7 +13,7 @@ from tests.unit.lower.graphs import functional_graph
 def put(places):
     def function(x):
         made = torch.zeros(2, 3)
-        made[torch.arange(2), torch.where(torch.arange(2) < 5, places, 0)] = 1.0
+        made[torch.arange(2), torch.where(torch.arange(2) < 5, places, 0)] = torch.ones(2)
         return x + made.sum()
 
     return function
