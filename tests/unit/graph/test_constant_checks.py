@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import lampwork
+from lampwork.capture.capture import capture
+from lampwork.config import Settings
 from lampwork.graph.constant_checks import is_known_to_fit
-from tests.unit.lower.graphs import functional_graph
+from lampwork.graph.functionalize import functionalize
 
 
 def put(places):
@@ -20,7 +22,7 @@ def put(places):
 
 
 def checked(function, *arguments):
-    graph = functional_graph(function, arguments).graph
+    graph = functionalize(capture(function, arguments, {}, Settings())).graph
     return [is_known_to_fit(node) for node in graph.nodes if "index_put" in str(node.target)]
 
 
