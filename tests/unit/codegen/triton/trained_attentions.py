@@ -23,7 +23,7 @@ from lampwork.ir.differentiation import Backward
 from lampwork.ir.program import Lowered
 from lampwork.lower import lower
 from tests.unit.codegen.triton import attentions
-from tests.unit.codegen.triton.attentions import causal, documents, factors, later, outside, slopes, window
+from tests.unit.codegen.triton.attentions import causal, documents, factors, later, outside, window
 from tests.unit.lower.graphs import _flatten
 
 
@@ -104,7 +104,7 @@ def biased(score, b, h, i, j, bias):
 
 def blocks(rows, keys, size):
     """q, k and v of these lengths, the documents of their tokens, and the lists of blocks that leave a mask of them."""
-    q, k, v = factors(2, 2, rows, keys)
+    q, k, v = factors(2, 1, rows, keys)
     ids = torch.arange(max(rows, keys)) // 70
 
     def allowed(b, h, i, j):
@@ -144,10 +144,9 @@ PROGRAMS: dict[str, tuple[Callable, Callable[[], tuple]]] = {
     "outside": (attentions.flex(outside), lambda: factors(heads=1, rows=200, keys=200)),
     "rows_without_keys": (attentions.flex(later, return_lse=True), factors),
     "documents": (attentions.flex(documents), lambda: (*factors(), torch.arange(100) // 30)),
-    "slopes": (attentions.flex(slopes), lambda: (*factors(), torch.tensor([0.5, 0.25]))),
     "capped": (attentions.flex(capped), factors),
     "given_bias": (attentions.flex(biased), lambda: (*factors(), torch.randn(2, 100, 100))),
-    "listed_blocks": (masked(128), lambda: blocks(300, 300, 128)),
+    "listed_blocks": (masked(128), lambda: blocks(200, 200, 128)),
     "grouped": (grouped, lambda: factors(heads=4)),
     "float32": (attentions.flex(causal, return_lse=True), lambda: factors(dtype=torch.float32)),
 }  # fmt: skip
