@@ -39,7 +39,7 @@ def is_known_to_fit(node: Node) -> bool:
         with _torch.kernels_only():
             for each in order:
                 kwargs = {name: value(argument) for name, argument in each.kwargs.items()}
-                values[each] = each.target(*map(value, each.args), **kwargs)  # type: ignore[operator]
+                values[each] = each.target(*map(value, each.args), **kwargs)
     except Exception:
         return False
     return True
@@ -56,8 +56,9 @@ def _constant_inputs(node: Node) -> list[Node] | None:
         fake = each.meta.get("val")
         if each.op != "call_function" or not _torch.is_operator(each.target) or is_random(each):
             return None
-        sizes = tuple(fake.size()) if isinstance(fake, Fake) else (torch.SymInt,)
-        if not all(isinstance(size, int) for size in sizes) or fake.numel() > _LARGEST:
+        if not isinstance(fake, Fake) or not all(isinstance(size, int) for size in fake.size()):
+            return None
+        if fake.numel() > _LARGEST:
             return None
         found.add(each)
         if len(found) > _LONGEST:
