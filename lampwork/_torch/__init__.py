@@ -35,6 +35,7 @@ from lampwork._torch.library import (
     out_arguments,
     overload,
     own_results,
+    promised,
     random_state_operator,
     returning_numbers,
     returns_list,
@@ -173,6 +174,15 @@ if TYPE_CHECKING:
         substitute_for,
         without_disabling,
     )
+    from lampwork._torch.flex_attention import (
+        allowed,
+        allows_everything,
+        is_flex_attention,
+        is_plain_indexing,
+        laid_out_as,
+        makes_block_masks,
+        modified_scores,
+    )
     from lampwork._torch.fx import (
         append_node,
         append_placeholder,
@@ -304,6 +314,7 @@ _LATER = (
     "autograd",
     "mark_dynamic",
     "dynamo",
+    "flex_attention",
     "vendor",
     "cuda",
     "draws",

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
+
+from lampwork.ir.record import record
 
 
 class Elsewhere(Exception):
@@ -116,7 +118,7 @@ def _target() -> Any:
 # What the module says -------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class _Operation:
     """`blocks`: of its regions, in order, each with the values that it begins with and its operations."""
 
@@ -128,7 +130,7 @@ class _Operation:
     blocks: list[_Block] = field(default_factory=list)
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class _Block:
     region: int
     arguments: list[int]

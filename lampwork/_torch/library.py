@@ -203,6 +203,13 @@ def if_given() -> OpOverload:
     return overload("lampwork::if_given")
 
 
+def promised() -> OpOverload:
+    """Our operator that gives its first argument, a mask, which is false wherever the second one is: kernels need not
+    look there."""
+    _define_operators()
+    return overload("lampwork::promised")
+
+
 def cudnn_batch_norm() -> OpOverload:
     """Our operator for the batch norm of cuDNN in training that writes to nothing: its results, among them what it
     reserves for the backward pass, then the new running statistics."""
@@ -246,6 +253,8 @@ def _define_operators() -> Any:
     library.define("if_given(Tensor x, Tensor given) -> Tensor", tags=(torch.Tag.pointwise,))
     library.define("bernoulli_of(Tensor p, SymInt[] size, SymInt[] stride, ScalarType dtype) -> Tensor", tags=tag)
     library.impl("bernoulli_of", _bernoulli_of, key)
+    library.define("promised(Tensor x, Tensor within) -> Tensor", tags=(torch.Tag.pointwise,))
+    library.impl("promised", lambda x, within: x.clone(), key)
     library.impl("if_given", lambda x, given: torch.where(given, x, torch.zeros_like(x)), key)
     library.define(
         "cudnn_batch_norm(Tensor input, Tensor weight, Tensor? bias, Tensor running_mean, Tensor running_var, "

@@ -187,6 +187,7 @@ _MOVES = _joined(
         empty.memory_format empty_like empty_permuted empty_strided new_empty new_empty_strided zeros zeros_like
         new_zeros ones ones_like new_ones full full_like new_full fill.Scalar zero eye eye.m pixel_shuffle
         pixel_unshuffle channel_shuffle native_channel_shuffle constant_pad_nd positive lampwork::if_given
+        lampwork::promised
         """,
         NATIVE,
     ),

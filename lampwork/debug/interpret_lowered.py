@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lampwork import _torch
-from lampwork.ir.attention import Attention, attention_nests
+from lampwork.ir.attention import Attention
 from lampwork.ir.dtype import FLOAT8, STORED
 from lampwork.ir.interpret import interpret_nest, size_values
 from lampwork.ir.loops import Expr, Load, LoopNest
@@ -26,6 +26,7 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.size import SizeExpr, Symbol, linear_terms
+from lampwork.ir.weighted_sums import WeightedSums, nests_of
 from lampwork.runtime.launch.randomness import OPERATORS
 from lampwork.runtime.launch.recurrent import OPERATORS as RECURRENT
 
@@ -72,7 +73,7 @@ class _Run:
         for item in self.lowered.items:
             if isinstance(item, LoopNest):
                 self.nest(item)
-            elif isinstance(item, Attention):
+            elif isinstance(item, (Attention, WeightedSums)):
                 self.attention(item)
             elif isinstance(item, Extern):
                 self.extern(item)
@@ -100,8 +101,8 @@ class _Run:
         dtype, made = self.tensors[target].dtype, torch.from_numpy(arrays[target].copy())
         self.tensors[target].copy_(made.view(dtype) if self.lowered.buffers[target].dtype in FLOAT8 else made.to(dtype))
 
-    def attention(self, item: Attention) -> None:
-        nests, between = attention_nests(item, self.lowered.buffers)
+    def attention(self, item: Attention | WeightedSums) -> None:
+        nests, between = nests_of(item, self.lowered.buffers)
         outer = self.lowered
         self.lowered = replace(outer, buffers={**outer.buffers, **between})
         try:

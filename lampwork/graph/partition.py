@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -110,6 +111,20 @@ class Joined:
                 pending.extend(node.all_input_nodes)
         return found
 
+    @cached_property
+    def given(self) -> set[Node]:
+        """Views of all of what they are views of that the caller gets as they are: nothing more lives as long."""
+        found = set()
+        for result in self.forward_results:
+            if not isinstance(result, FromGraph) or result != FromGraph(result.index):
+                continue
+            node = self.outputs[result.index]
+            if node.op == "call_function" and is_free(node):
+                base = node.all_input_nodes[0].meta.get("val") if node.all_input_nodes else None
+                if isinstance(base, Fake) and base.numel() == node.meta["val"].numel():
+                    found.add(node)
+        return found
+
     @property
     def copied(self) -> set[Node]:
         """Placeholders that are saved as a copy of what they held, if they are saved."""
@@ -163,10 +178,10 @@ _FREE = {
 }  # fmt: skip
 
 
-def is_copied(node: Node) -> bool:
+def is_copied(joined: Joined, node: Node) -> bool:
     """Whether the backward half gets a copy of the saved node: of what an input held (`Joined.copied`), and of a view,
     which would keep all that it is a view of. The copy is dense."""
-    return node.op == "placeholder" or is_free(node)
+    return node.op == "placeholder" or (is_free(node) and node not in joined.given)
 
 
 def partition(
@@ -366,7 +381,7 @@ def _forward(
     saved: list[int] = []
     for node in computed:
         copy = copies[node]
-        if is_copied(node):
+        if is_copied(joined, node):
             copy = emit(graph, aten.clone.default, (copy,), {}, copy)
         if copy not in owned:
             owned[copy] = len(outputs)
@@ -402,7 +417,7 @@ def _backward(
     placeholders: list[Node] = []
     for node in (*kept_inputs, *computed):
         copies[node] = _placeholder(graph, node.name, node.meta)
-        if node in computed and is_copied(node):  # copies are dense
+        if node in computed and is_copied(joined, node):  # copies are dense
             copies[node].meta["val"] = evaluate(aten.clone.default, (node.meta["val"],), {})
         placeholders.append(copies[node])
     for number in numbers:

@@ -114,6 +114,8 @@ class Costs:
         unwanted = wanted_again or (node in self.returned and node not in self.read)
         if unwanted and self.can_be_computed(node):
             return INFINITE
+        if node in self.joined.given:
+            return 1 + size
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
             if base is None or 2 * size > self.size(base) or _is_read_by_place(node):
@@ -351,7 +353,7 @@ def _widens(node: Node) -> bool:
 
 
 def _can_run_again(node: Node) -> bool:
-    if node.target is _torch.getitem or node.target is _torch.tensor_constant:
+    if node.target in (_torch.getitem, _torch.tensor_constant, _torch.promised()):
         return True
     if not _torch.is_operator(node.target) or node.target.namespace not in ("aten", "prims", _torch.GIVEN_NUMBERS):
         return False

@@ -18,6 +18,7 @@ from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
+from lampwork.graph.constant_checks import is_known_to_fit
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
@@ -258,7 +259,7 @@ def keep_checks(functional: FunctionalGraph) -> FunctionalGraph:
     not, as the program wrote them: eager raises all the same. Derivatives do not: what they index, the program did."""
     for node in functional.graph.nodes:
         if node.op == "call_function" and _torch.is_operator(node.target) and may_raise(node):
-            if not node.meta.get("backward"):
+            if not node.meta.get("backward") and not is_known_to_fit(node):
                 node.meta[CHECKED] = True
     return functional
 

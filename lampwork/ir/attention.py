@@ -176,25 +176,29 @@ def attention_nests(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[lis
         nest(total, rows, load(weights, *points), "sum", item.key),
         nest(summed, columns, compute("mul", weight, widened(item.values)), "sum", item.key),
     ]
-    for store in item.rows:
-        # The batch may be several dimensions of the buffer: the nest runs over these.
-        shape = buffers[store.buffer].shape
-        axes = tuple([Axis(f"p{place}", extent) for place, extent in enumerate(shape) if store.index[place] != 0])
-        parts = [Symbol(axis.name, 0, max(bounds(axis.extent)[1] - 1, 0)) for axis in axes]
-        last = len(parts) - (item.row.name in [str(part) for part in store.index])
-        whole: Size = 0
-        for part, axis in zip(parts[:last], axes):
-            whole = add(mul(whole, axis.extent), part)
-        names = {item.row.name: parts[last] if last < len(parts) else 0, **{axis.name: whole for axis in item.batch}}
-        found = [substitute(part, names) for part in store.index]
-        at = tuple([names[axis.name] for axis in rows])
-        own: dict[Expr, Expr] = {MAXIMUM: Load(maximum.name, at, "float32"), TOTAL: Load(total.name, at, "float32")}
-        nests.append(LoopNest(axes, Store(store.buffer, tuple(found), replaced(store.value, own)), origin=item.origin))
+    nests += [row_nest(item, store, buffers, maximum, total) for store in item.rows]
     result = item.result
     nests.append(
         LoopNest(columns, Store(result.buffer, result.index, replaced(result.value, stats)), origin=item.origin)
     )
     return nests, {buffer.name: buffer for buffer in (scores, weights, maximum, total, summed)}
+
+
+def row_nest(item: Attention, store: Store, buffers: Mapping[str, Buffer], maximum: Buffer, total: Buffer) -> LoopNest:
+    """The nest of one of the item's `rows`, where its statistics are in buffers over the batch and the rows."""
+    # The batch may be several dimensions of the buffer: the nest runs over these.
+    shape = buffers[store.buffer].shape
+    axes = tuple([Axis(f"p{place}", extent) for place, extent in enumerate(shape) if store.index[place] != 0])
+    parts = [Symbol(axis.name, 0, max(bounds(axis.extent)[1] - 1, 0)) for axis in axes]
+    last = len(parts) - (item.row.name in [str(part) for part in store.index])
+    whole: Size = 0
+    for part, axis in zip(parts[:last], axes):
+        whole = add(mul(whole, axis.extent), part)
+    names = {item.row.name: parts[last] if last < len(parts) else 0, **{axis.name: whole for axis in item.batch}}
+    found = [substitute(part, names) for part in store.index]
+    at = tuple([names[axis.name] for axis in (*item.batch, item.row)])
+    own: dict[Expr, Expr] = {MAXIMUM: Load(maximum.name, at, "float32"), TOTAL: Load(total.name, at, "float32")}
+    return LoopNest(axes, Store(store.buffer, tuple(found), replaced(store.value, own)), origin=item.origin)
 
 
 # -- Kernels ----------------------------------------------------------------------------------------------------------

@@ -257,7 +257,7 @@ class _KernelCheck:
         shown = f"{op}({', '.join(args)}) -> {dtype}"
         if op == "where":
             self.need(args[0] == "bool" and args[1] == args[2] == dtype, 5, shown)
-        elif op == "asserted":
+        elif op in ("asserted", "promised"):
             self.need(args == [dtype, "bool"], 5, shown)
         elif op == "random":
             self.need(args == ["int64", "int64"] and dtype == "uint32", 5, shown)

@@ -3,13 +3,18 @@
     score = where(i >= j, s, -inf), rows first..last     ->     keys below last + 1, unmasked below first + 1
 
 A mask is a condition that makes the score -inf where it is false. Of comparisons of positions that are linear in row
-and key (factor 1 or -1) the bounds follow by interval arithmetic over the block's rows; what else a mask is made of
-says nothing.
+and key (factor 1 or -1) the bounds follow by interval arithmetic over the block's rows; of those with a number in
+memory, where that is one for the block (the length of a sequence, the first key of a list of blocks). What else a mask
+is made of says nothing.
 """
 
 from __future__ import annotations
 
-from lampwork.ir.loops import Compute, Constant, Expr, Index
+import functools
+from collections.abc import Callable
+from dataclasses import field, replace
+
+from lampwork.ir.loops import Compute, Constant, Expr, Index, nodes
 from lampwork.ir.record import record
 from lampwork.ir.size import Size, add, coefficient, maximum, minimum, mul, substitute, symbols
 
@@ -28,12 +33,14 @@ class KeyRange:
 
 @record
 class Block:
-    """Rows of one block by the first and the last of them, and the symbols of a row and of a key."""
+    """Rows of one block by the first and the last of them, and the symbols of a row and of a key. `bound`: what stands
+    for a number, made of ones in memory, that is one for all rows of the block; None for other numbers."""
 
     row: str
     key: str
     first: Size
     last: Size
+    bound: Callable[[Expr], Size | None] = field(default=lambda number: None, compare=False)
 
 
 def mask_of(score: Expr) -> Expr | None:
@@ -55,6 +62,83 @@ def mask_of(score: Expr) -> Expr | None:
     if op == "add" and _is_finite(args[0]):
         return mask_of(args[1])
     return None
+
+
+def nonzero_of(weight: Expr) -> Expr | None:
+    """A condition that makes `weight` 0 wherever it is false; None: there is none to see."""
+    if not isinstance(weight, Compute):
+        return None
+    op, args = weight.op, weight.args
+    if op == "exp":  # of scores relative to a statistic of their row: where that is infinite, so are all scores
+        exponent = args[0]
+        if isinstance(exponent, Compute) and exponent.op == "sub":
+            exponent = exponent.args[0]
+        return mask_of(exponent)
+    if op == "where":
+        condition, value, other = args
+        if _is_zero(other):
+            return _both(condition, nonzero_of(value))
+        return _both(Compute("not", (condition,), "bool"), nonzero_of(other)) if _is_zero(value) else None
+    if op in ("cast", "neg", "div"):
+        return nonzero_of(args[0])
+    if op == "mul":
+        left, right = map(nonzero_of, args)
+        return right if left is None else _both(left, right)
+    return None
+
+
+def masks_in(weight: Expr) -> list[Expr]:
+    """The conditions outside of which parts of `weight` are 0, or are scores of -inf."""
+    found: dict[Expr, None] = {}
+    for part in nodes([weight]):
+        if isinstance(part, Compute) and part.op == "where":
+            if _is_masked(part.args[2]):
+                found.setdefault(part.args[0])
+            elif _is_masked(part.args[1]):
+                found.setdefault(Compute("not", (part.args[0],), "bool"))
+    return list(found)
+
+
+def all_of(conditions: list[Expr]) -> Expr | None:
+    return functools.reduce(lambda one, other: Compute("and", (one, other), "bool"), conditions) if conditions else None
+
+
+def any_of(conditions: list[Expr]) -> Expr | None:
+    return functools.reduce(lambda one, other: Compute("or", (one, other), "bool"), conditions) if conditions else None
+
+
+def without_masks(weight: Expr, block: Block) -> Expr:
+    """`weight` where all that `masks_in` it say of positions holds (see `kept_parts`)."""
+    memo: dict[int, Expr] = {}
+
+    def walk(part: Expr) -> Expr:
+        if not isinstance(part, Compute):
+            return part
+        found = memo.get(id(part))
+        if found is None:
+            found = memo[id(part)] = make(part)
+        return found
+
+    def make(part: Compute) -> Expr:
+        if part.op == "where" and (_is_masked(part.args[1]) or _is_masked(part.args[2])):
+            condition, value, other = part.args
+            holds = _is_masked(other)
+            left = _left(condition, block, holds)
+            if left is None:
+                return walk(value if holds else other)
+            return Compute("where", (left, walk(value), walk(other)), part.dtype)
+        args = tuple(map(walk, part.args))
+        return part if all(one is other for one, other in zip(args, part.args)) else replace(part, args=args)
+
+    return walk(weight)
+
+
+def _is_masked(value: Expr) -> bool:
+    return _is_zero(value) or _is_lowest(value)
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, Constant) and value.value == 0
 
 
 def unmasked(score: Expr, block: Block) -> Expr:
@@ -80,6 +164,8 @@ def _left(condition: Expr, block: Block, holds: bool) -> Expr | None:
     """What of a condition is not known among `kept_keys`, where it is true (or, if not `holds`, false)."""
     if kept_keys(condition, block, holds) is not None:
         return None
+    if isinstance(condition, Compute) and condition.op == "promised":
+        return _left(condition.args[0], block, holds)
     if isinstance(condition, Compute) and condition.op == ("and" if holds else "or") and condition.dtype == "bool":
         left = [_left(arg, block, holds) for arg in condition.args]
         known = [each for each in left if each is not None]
@@ -110,6 +196,8 @@ def needed_keys(condition: Expr, block: Block, holds: bool = True) -> KeyRange:
         op, args = condition.op, condition.args
         if op == "not":
             return needed_keys(args[0], block, not holds)
+        if op == "promised":
+            return needed_keys(Compute("and", args, "bool") if holds else args[0], block, holds)
         if op in ("and", "or"):
             one, other = (needed_keys(arg, block, holds) for arg in args)
             if (op == "and") == holds:
@@ -128,6 +216,8 @@ def kept_keys(condition: Expr, block: Block, holds: bool = True) -> KeyRange | N
         op, args = condition.op, condition.args
         if op == "not":
             return kept_keys(args[0], block, not holds)
+        if op == "promised":
+            return kept_keys(args[0], block, holds)
         if op in ("and", "or"):
             if (op == "and") != holds:
                 return None
@@ -148,6 +238,8 @@ def kept_parts(condition: Expr, block: Block, holds: bool = True) -> KeyRange | 
         return known
     if condition.op == "not":
         return kept_parts(condition.args[0], block, not holds)
+    if condition.op == "promised":
+        return kept_parts(condition.args[0], block, holds)
     if condition.op == ("and" if holds else "or"):
         parts = [part for part in (kept_parts(arg, block, holds) for arg in condition.args) if part is not None]
         if parts:
@@ -179,7 +271,10 @@ def _differences(condition: Expr, block: Block, holds: bool) -> list[Size] | Non
         elif isinstance(arg, Constant) and arg.dtype == "int64":
             sides.append(int(arg.value))
         else:
-            return None
+            bound = block.bound(arg) if arg.dtype in ("int64", "int32") else None
+            if bound is None:
+                return None
+            sides.append(bound)
     left, right = sides
     more, less = add(left, mul(right, -1)), add(right, mul(left, -1))
     found = {"lt": [add(less, -1)], "le": [less], "gt": [add(more, -1)], "ge": [more], "eq": [more, less]}.get(op)

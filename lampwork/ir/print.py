@@ -25,6 +25,7 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.size import Size
+from lampwork.ir.weighted_sums import PRODUCTS, SUM, WeightedSums
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
@@ -128,6 +129,21 @@ def attention_text(item: Attention) -> str:
     return "; ".join(parts)
 
 
+def sums_text(item: WeightedSums) -> str:
+    """`for b0<8, i<128: weighted sums; a0 = sum(d<64) q * k; e<64: a2 = sum(j<128) bf16(..) * v; o[..] = a2`"""
+    parts = [f"for {_axes((*item.batch, item.row))}: weighted sums"]
+    for local, each in zip(PRODUCTS, item.products):
+        factors = f"{expression_text(each.left)} * {expression_text(each.right)}"
+        parts.append(f"{local.name} = sum({_axes((each.inner,))}) {factors}")
+    for sum_ in item.sums:
+        weight = f"{short(sum_.dtype)}({expression_text(sum_.weight)})"
+        over = f"{_axes((sum_.column,))}: {SUM.name} = sum({_axes((item.key,))})"
+        parts.append(f"{over} {weight} * {expression_text(sum_.factor)}")
+        store = sum_.result
+        parts.append(f"{store.buffer}[{_sizes(store.index)}] = {expression_text(store.value)}")
+    return "; ".join(parts)
+
+
 def _argument(value: object) -> str:
     if isinstance(value, TensorRef):
         offset = f"+{size_text(value.offset)}" if value.offset != 0 else ""
@@ -144,6 +160,8 @@ def item_text(item: object) -> str:
         return nest_text(item)
     if isinstance(item, Attention):
         return attention_text(item)
+    if isinstance(item, WeightedSums):
+        return sums_text(item)
     if isinstance(item, Extern):
         arguments = [_argument(value) for value in item.args]
         arguments += [f"{name}={_argument(value)}" for name, value in item.kwargs]
@@ -199,7 +217,7 @@ def lowered_text(lowered: Lowered) -> str:
 def _written(item: object) -> list[str]:
     if isinstance(item, LoopNest):
         return [item.store.buffer]
-    if isinstance(item, Attention):
+    if isinstance(item, (Attention, WeightedSums)):
         return list(item.written)
     if isinstance(item, Extern):
         return [output for output in item.outputs if output is not None]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the runtime reads programs and loads no loop IR
     from lampwork.ir.attention import Attention
     from lampwork.ir.loops import Buffer, Kernel, LoopNest
     from lampwork.ir.size import Size
+    from lampwork.ir.weighted_sums import WeightedSums
 
 
 @record
@@ -91,7 +92,7 @@ class Assumed:
     location: Location = Location()
 
 
-Item = Union["LoopNest", "Attention", Extern, Check]
+Item = Union["LoopNest", "Attention", "WeightedSums", Extern, Check]
 
 
 @record

@@ -351,6 +351,7 @@ _ROWS: Final = (
     _Row("signbit", 1, "tested", "", np.signbit, lambda a: math.copysign(1.0, a) < 0),
     _Row("where", 3, "special", "b if a else c, of (bool, T, T)", np.where, lambda a, b, c: b if a else c),
     _Row("asserted", 2, "special", "a; a GPU stops if b is false", _asserted_of_arrays, _asserted),
+    _Row("promised", 2, "special", "a, of which is known that it is false where b is", lambda a, b: a, lambda a, b: a),
     _Row("cast", 1, "special", "convert to the result's type as torch's .to()"),
     _Row("bitcast", 1, "special", "same bits as the result's type"),
     _Row("random", 2, "special", "32 random bits, uint32, of int64 (key, number): Philox2x32-10, see ir/random.py",

@@ -30,13 +30,14 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lampwork.ir.attention import Attention, attention_nests
+from lampwork.ir.attention import Attention
 from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import POSITIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
 from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, TensorRef, ViewOfInput, tensor_refs
 from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate, span, symbols
+from lampwork.ir.weighted_sums import WeightedSums, nests_of
 
 
 class VerifyError(AssertionError):
@@ -79,8 +80,8 @@ def verify_lowered(lowered: Lowered) -> None:
                 else:
                     _require(target not in written, item, f"P3: second writer of {target}")
             written.add(target)
-        elif isinstance(item, Attention):
-            nests, between = attention_nests(item, buffers)
+        elif isinstance(item, (Attention, WeightedSums)):
+            nests, between = nests_of(item, buffers)
             for nest in nests:
                 _verify_nest(nest, {**buffers, **between}, lowered.sizes)
             for name in (*item.written, *reads):
@@ -140,7 +141,7 @@ def item_reads(item: Any) -> set[str]:
         for _, bound in item.store.indirect:
             reads |= {load.buffer for load in loads_of(bound)}
         return reads | ({item.store.buffer} if item.partial else set())
-    if isinstance(item, Attention):
+    if isinstance(item, (Attention, WeightedSums)):
         return set(item.read)
     if isinstance(item, Extern):
         return {ref.buffer for ref in tensor_refs(item)} | set(item.mutates)
@@ -313,7 +314,7 @@ class _Expressions:
         if op == "where":
             self.fail(types[0] == "bool" and types[1] == types[2] == dtype, f"E1: types of {text()}")
             return
-        if op == "asserted":
+        if op in ("asserted", "promised"):
             self.fail(types == [dtype, "bool"], f"E1: types of {text()}")
             return
         operand = types[0]

@@ -10,7 +10,7 @@ from lampwork import _torch
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.scalar_operators import SCALARS, ScalarOperator
-from lampwork.ir.size import SizeExpr, bounds
+from lampwork.ir.size import Size, SizeExpr, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import is_number
@@ -608,6 +608,17 @@ def _copy(lowering: Lowering, self: TensorValue, **options: object) -> TensorVal
 def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_blocking: bool = False) -> TensorValue:
     shape = lowering.out.shape
     return lowering.compute(lowering.out, lambda index: src.load(broadcast_index(index, shape, src.shape)))
+
+
+@rule("lampwork::promised")
+def _promised(lowering: Lowering, x: TensorValue, within: TensorValue) -> TensorValue:
+    shape = lowering.out.shape
+
+    def value(index: tuple[Size, ...]) -> Expr:
+        mask = x.load(broadcast_index(index, shape, x.shape))
+        return Compute("promised", (mask, within.load(broadcast_index(index, shape, within.shape))), "bool")
+
+    return lowering.compute(lowering.out, value)
 
 
 @rule("lampwork::if_given")

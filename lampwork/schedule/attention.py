@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from lampwork.ir.attention import MAXIMUM, SCORE, SUM, TOTAL, Attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -34,7 +33,6 @@ from lampwork.ir.loops import (
     Constant,
     Expr,
     Load,
-    Local,
     LoopNest,
     Store,
     children,
@@ -46,27 +44,16 @@ from lampwork.ir.size import (
     Size,
     add,
     bounds,
-    floordiv,
-    linear_terms,
-    mod,
-    mul,
     product,
     seen_value,
     symbols,
 )
 from lampwork.ir.target import Target
 from lampwork.schedule.dependences import accesses
-from lampwork.schedule.expressions import (
-    EXPENSIVE,
-    Pool,
-    operation_cost,
-    rewriter,
-    view_index,
-)
 from lampwork.schedule.group import loop_symbol
-from lampwork.schedule.inline import axis_values, stores_every_element
+from lampwork.schedule.read_nests import HALF, NestReader, NotAttention, parts_of
+from lampwork.schedule.split_attention import parts_of_keys, split_keys
 
-HALF = ("float16", "bfloat16")
 #: First products by the places of what is added and of their factors; those that nothing is added to are second ones.
 PRODUCTS: dict[str, tuple[int | None, int, int]] = {
     "aten::mm.default": (None, 0, 1),
@@ -77,12 +64,10 @@ PRODUCTS: dict[str, tuple[int | None, int, int]] = {
 #: Scores from which on they are worth keeping out of memory (H100, bfloat16: 8 heads of 128 rows take 8 us as one
 #: kernel, 19 as several), rows that fill a tile of a kernel, and the widest rows of q and v that there is room for.
 FEWEST_SCORES, FEWEST_ROWS, WIDEST = 1 << 17, 64, 256
+#: Programs for each multiprocessor that keys of few rows are cut into, and the fewest parts for which that is done.
+PROGRAMS, FEWEST_PARTS = 2, 4
 #: Operations of a score, each as often as it is read: an expression in a kernel is a tree.
 LONGEST_SCORE = 1024
-
-
-class NotAttention(Exception):
-    """Why two products with a fold between them stay what they are."""
 
 
 def pays(item: Attention, target: Target) -> None:
@@ -96,9 +81,9 @@ def pays(item: Attention, target: Target) -> None:
     rows, keys = likely(item.row.extent), likely(item.key.extent)
     if target.device == "cpu":
         raise NotAttention("it is for GPUs")
-    if likely(product(axis.extent for axis in item.batch)) * rows * keys < FEWEST_SCORES:
+    if likely(product(axis.extent for axis in item.batch)) * max(rows, FEWEST_ROWS) * keys < FEWEST_SCORES:
         raise NotAttention("the scores are few")
-    if rows < FEWEST_ROWS:
+    if rows < FEWEST_ROWS and parts_of_keys(item, PROGRAMS * target.threads) < FEWEST_PARTS:
         raise NotAttention("there are few rows of scores")
     if bounds(item.inner.extent)[1] > WIDEST or bounds(item.column.extent)[1] > WIDEST:
         raise NotAttention(f"a row of a factor has more than {WIDEST} elements")
@@ -106,7 +91,7 @@ def pays(item: Attention, target: Target) -> None:
         raise NotAttention("float32 is multiplied as fast by the vendor, and no key is skipped")
 
 
-def _written_size(expr: Expr) -> int:
+def written_size(expr: Expr) -> int:
     sizes: dict[int, int] = {}
     for part in nodes([expr]):
         sizes[id(part)] = 1 + sum(sizes[id(child)] for child in children(part))
@@ -196,27 +181,33 @@ def _fused(
     reader = _Reader(lowered, first, second, makers)
     item = reader.item()
     pays(item, target)
-    return _with_item(lowered, item, reader, second)
+    if likely(item.row.extent) < FEWEST_ROWS and item.keys.buffer == reader.right.buffer:
+        # What is read as it is costs the vendor's products no more; converted or repeated, it would be written first.
+        raise NotAttention("there are few rows of scores")
+    lowered, number = _with_item(lowered, item, reader, second)
+    whole = lowered.items[number]
+    if likely(item.row.extent) >= FEWEST_ROWS or not isinstance(whole, Attention):
+        return lowered, number
+    split, nests, between = split_keys(whole, parts_of_keys(item, PROGRAMS * target.threads), lowered.buffers)
+    items = (*lowered.items[:number], split, *nests, *lowered.items[number + 1 :])
+    return replace(lowered, items=items, buffers={**lowered.buffers, **between}), number + len(nests)
 
 
 # -- Reading the pattern ----------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _Reader(NestReader):
     """The nests between two products as expressions of one score."""
 
     def __init__(self, lowered: Lowered, first: int, second: int, makers: Mapping[str, list[int]]) -> None:
-        self.lowered, self.buffers = lowered, lowered.buffers
+        buffers = lowered.buffers
         self.first, self.second = first, second
         one, other = lowered.items[first], lowered.items[second]
         assert isinstance(one, Extern) and isinstance(other, Extern)
         self.one, self.other = one, other
-        self.pool = Pool()
-        self.makers = makers
         self.scores = one.outputs[0] or ""
-        self.dependent = self._dependent()
-        result = self.buffers[other.outputs[0] or ""]
-        scores = self.buffers[self.scores]
+        result = buffers[other.outputs[0] or ""]
+        scores = buffers[self.scores]
         added, *places = PRODUCTS[one.op]
         left, right = (one.args[place] for place in places)
         self.added = one.args[added] if added is not None else None
@@ -230,8 +221,9 @@ class _Reader:
         self.row, self.key = Axis("i", scores.shape[-2]), Axis("j", scores.shape[-1])
         self.inner, self.column = Axis("d", left.shape[-1]), Axis("e", result.shape[-1])
         self.left, self.right, self.result = left, right, result
-        axes = (*self.batch, self.row, self.key, self.inner, self.column)
-        self.symbols = {axis.name: loop_symbol(axis.name, axis.extent) for axis in axes}
+        rows = (self.row,) if self.row.extent != 1 else ()
+        axes = (*self.batch, *rows, self.key, self.inner, self.column)
+        super().__init__(lowered, makers, self._dependent(lowered), axes)
         self.score_index = self.index(*self.front, self.row, self.key)
         #: What the first product gives.
         self.scored: Expr = SCORE
@@ -239,15 +231,21 @@ class _Reader:
         self.target: Expr | None = None
         #: Folds of the scores, by what they are.
         self.statistics: dict[str, Expr] = {}
-        self.memo: dict[tuple, Expr] = {}
 
-    def index(self, *axes: Axis) -> tuple[Size, ...]:
-        return tuple([self.symbols.get(axis.name, 0) for axis in axes])
+    def product(self, name: str, index: tuple[Size, ...]) -> Expr | None:
+        if name != self.scores:
+            return None
+        if index != self.score_index:
+            raise NotAttention("the scores are read in another order")
+        return self.scored
 
-    def _dependent(self) -> frozenset[str]:
+    def folded(self, nest: LoopNest, index: tuple[Size, ...]) -> Expr:
+        return self.statistic(nest, index)
+
+    def _dependent(self, lowered: Lowered) -> frozenset[str]:
         """Buffers that are made of the scores by nests."""
         found = {self.scores}
-        for item in self.lowered.items[self.first + 1 :]:
+        for item in lowered.items[self.first + 1 :]:
             if isinstance(item, LoopNest) and not found.isdisjoint(item.read):
                 found.add(item.store.buffer)
         return frozenset(found)
@@ -256,7 +254,7 @@ class _Reader:
         pool = self.pool
         if any(bounds(axis.extent)[0] < 1 for axis in (*self.batch, self.row, self.key, self.inner, self.column)):
             raise NotAttention("a size may be 0")
-        if 1 in (axis.extent for axis in (self.row, self.key, self.inner, self.column)):
+        if 1 in (axis.extent for axis in (self.key, self.inner, self.column)):
             raise NotAttention("a size is 1")
         query, of_query = self.factor(self.left, (*self.front, self.row, self.inner))
         keys, of_keys = self.factor(self.right, (*self.front, self.inner, self.key))
@@ -302,7 +300,7 @@ class _Reader:
         if not shape or shape[-1] != self.row.extent or product(shape[:-1]) != product(a.extent for a in self.batch):
             raise NotAttention("a statistic has other dimensions than the scores")
         outer = self.symbols.get("b0", 0)
-        return (*parts_of(outer, shape[:-1]), self.symbols["i"], *[0] * ones)
+        return (*parts_of(outer, shape[:-1]), self.symbols.get("i", 0), *[0] * ones)
 
     def first_score(self, scale: float) -> Expr:
         """What the first product gives, whose factors are multiplied with `scale`."""
@@ -342,7 +340,7 @@ class _Reader:
 
     def check(self, item: Attention) -> None:
         """Raises `NotAttention` for what a kernel of it could not compute, or would read at the wrong time."""
-        if _written_size(item.score) > LONGEST_SCORE:
+        if written_size(item.score) > LONGEST_SCORE:
             raise NotAttention("a score is a long computation")
         if any(type(part) is Compute and part.op == "random" for part in item.parts):
             raise NotAttention("random numbers are drawn for each score")
@@ -358,75 +356,6 @@ class _Reader:
                     raise NotAttention("what is read is written in between")
             if self.buffers[name].kind == "input" and any(number < self.second for number in times):
                 raise NotAttention("what is read is written in between")
-
-    # Values ----------------------------------------
-
-    def viewed(self, ref: TensorRef, index: tuple[Size, ...]) -> Expr:
-        """The element of a view."""
-        buffer = self.buffers[ref.buffer]
-        if ref.dtype != buffer.dtype:
-            raise NotAttention("a factor is memory of another type")
-        return self.value(ref.buffer, element(buffer, ref, index), ref.dtype)
-
-    def value(self, name: str, index: tuple[Size, ...], dtype: str) -> Expr:
-        """The element of a buffer, by what made it."""
-        index = tuple(map(joined, index))
-        if name == self.scores:
-            if index != self.score_index:
-                raise NotAttention("the scores are read in another order")
-            return self.pool.compute("cast", (self.scored,), dtype)
-        key = (name, index)
-        found = self.memo.get(key)
-        if found is None:
-            nest = self.maker(name)
-            if nest is None:
-                if name in self.dependent:
-                    raise NotAttention("the scores are read in another way than element by element")
-                found = self.pool.load(name, index, dtype)
-            elif nest.reduction is not None:
-                found = self.statistic(nest, index)
-            elif name in self.dependent or self.is_computed(nest, index):
-                found = self.inlined(nest, index, {})
-            else:
-                found = self.pool.load(name, index, dtype)
-            self.memo[key] = found
-        return found
-
-    def maker(self, name: str) -> LoopNest | None:
-        """The one nest that makes all of a buffer, if its elements can be computed from an index."""
-        numbers = self.makers.get(name, [])
-        item = self.lowered.items[numbers[0]] if len(numbers) == 1 else None
-        if not isinstance(item, LoopNest) or item.partial or item.store.mode != "write" or item.store.indirect:
-            return None
-        if self.buffers[name].kind != "intermediate" or not stores_every_element(item):
-            return None
-        return item if item.reduction is None or name in self.dependent else None
-
-    def is_computed(self, nest: LoopNest, index: tuple[Size, ...]) -> bool:
-        """Whether to compute what does not depend on the scores in the kernel: what would be as large as they are (a
-        mask, a bias that is made of positions), and what costs hardly anything."""
-        if any(type(part) is Compute and part.op == "random" for part in nest.parts):
-            return False
-        cost = sum(operation_cost(part) for part in nest.parts)
-        used = frozenset().union(*(symbols(part) for part in index))
-        return cost <= 2 or ({"i", "j"} <= used and cost <= 2 * EXPENSIVE)
-
-    def inlined(self, nest: LoopNest, index: tuple[Size, ...], more: Mapping[str, Size]) -> Expr:
-        pool = self.pool
-
-        def on_load(load: Load, place: tuple[Size, ...], indirect: tuple, mask: Expr | None) -> Expr:
-            if indirect:
-                if load.buffer in self.dependent:
-                    raise NotAttention("scores are gathered")
-                return pool.load(load.buffer, place, load.dtype, indirect, mask, load.other)
-            if mask is not None and load.buffer not in self.dependent:
-                return pool.load(load.buffer, place, load.dtype, indirect, mask, load.other)
-            value = self.value(load.buffer, place, load.dtype)
-            if mask is None:
-                return value
-            return pool.compute("where", (mask, value, pool.constant(load.other, load.dtype)), load.dtype)
-
-        return rewriter(pool, {**axis_values(nest, index), **more}, on_load)(nest.store.value)
 
     def statistic(self, nest: LoopNest, index: tuple[Size, ...]) -> Expr:
         """A fold over all keys as an expression of the softmax's maximum and total."""
@@ -459,11 +388,6 @@ class _Reader:
 
     # One object for equal expressions ----------------------------------------
 
-    def pooled(self, expr: Expr) -> Expr:
-        if type(expr) is Local:
-            return self.pool.local(expr.name, expr.dtype)
-        return expr
-
     def power(self, shifted: bool) -> Expr:
         """exp(target - maximum), or with 0 for a maximum that is infinite."""
         pool = self.pool
@@ -483,42 +407,6 @@ class _Reader:
         pool = self.pool
         nan = pool.constant(float("nan"), "float32")
         return pool.compute("where", (self.infinite(), nan, self.pooled(value)), "float32")
-
-    def widened(self, value: Expr) -> Expr:
-        """`value` without roundings to half types."""
-        memo: dict[int, Expr] = {}
-        pool = self.pool
-
-        def walk(part: Expr) -> Expr:
-            found = memo.get(id(part))
-            if found is None:
-                found = memo[id(part)] = make(part)
-            return found
-
-        def make(part: Expr) -> Expr:
-            if type(part) is Local:
-                return self.pooled(part)
-            if part.dtype in HALF:
-                if type(part) is Constant:
-                    return pool.constant(part.value, "float32")
-                if type(part) is Load:
-                    return pool.compute("cast", (part,), "float32")
-                if type(part) is Compute and part.op == "cast" and part.args[0].dtype == "float32":
-                    return walk(part.args[0])
-                if type(part) is Compute and part.op == "where":
-                    return pool.compute("where", tuple(map(walk, part.args)), "float32")
-                return pool.compute("cast", (part,), "float32")
-            if type(part) is not Compute:
-                return part
-            if part.op == "cast" and part.dtype == "float32" and part.args[0].dtype in HALF:
-                return walk(part.args[0])
-            return pool.compute(part.op, tuple([plain(arg) for arg in part.args]), part.dtype)
-
-        def plain(part: Expr) -> Expr:
-            """An operand whose type the operation needs as it is."""
-            return part if part.dtype in HALF else walk(part)
-
-        return walk(value)
 
     # The second product ----------------------------------------
 
@@ -553,129 +441,6 @@ class _Reader:
             raise NotAttention("the weights are something else than one softmax")
 
         return walk(weights)
-
-    # Factors ----------------------------------------
-
-    def factor(self, ref: Any, axes: tuple[Axis, ...]) -> tuple[Load, float]:
-        """A factor as a load and a constant to multiply with."""
-        if not isinstance(ref, TensorRef) or ref.dtype != self.buffers[ref.buffer].dtype:
-            raise NotAttention("a factor is memory of another type")
-        if ref.shape != tuple([axis.extent for axis in axes]):
-            raise NotAttention("the products have other sizes")
-        buffer, index = self.buffers[ref.buffer], self.index(*axes)
-        return self.simple(Load(ref.buffer, element(buffer, ref, index), ref.dtype), 1.0)
-
-    def simple(self, load: Load, scale: float) -> tuple[Load, float]:
-        """`load` through nests that copy, convert to a wider type, or multiply with a number."""
-        nest = self.maker(load.buffer)
-        if nest is None or nest.reduction is not None:
-            return load, scale
-        found: list[Load] = []
-
-        def on_load(inner: Load, index: tuple[Size, ...], indirect: tuple, mask: Expr | None) -> Expr:
-            if indirect or mask is not None:
-                found.clear()
-                return self.pool.constant(0.0, "float64")
-            index = tuple(map(joined, index))
-            found.append(Load(inner.buffer, index, inner.dtype))
-            return found[-1]
-
-        value = rewriter(self.pool, axis_values(nest, load.index), on_load)(nest.store.value)
-        while type(value) is Compute:
-            if value.op == "cast" and value.dtype == "float32" and value.args[0].dtype in HALF:
-                value = value.args[0]
-            elif value.op == "mul" and value.dtype == "float32" and type(value.args[1]) is Constant:
-                number = float(value.args[1].value)
-                if number != number or abs(number) in (0.0, float("inf")):
-                    return load, scale
-                scale, value = scale * number, value.args[0]
-            else:
-                return load, scale
-        if type(value) is not Load or value not in found or value.dtype not in (*HALF, "float32"):
-            return load, scale
-        inner, factor = self.simple(value, 1.0)
-        return inner, scale * factor
-
-
-def element(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The element of `buffer`, by its own dimensions, that element `index` of a view denotes. Of any strides where they
-    are numbers; of unknown sizes where the view's last two dimensions are the buffer's, and its first one is all
-    others. Raises `NotAttention` for other views."""
-    found = _by_dimensions(buffer, view, index) or _unflattened(buffer, view, index)
-    if found is not None:
-        return found
-    sizes = (*view.shape, *view.strides, view.offset)
-    shape = [extent for extent in buffer.shape if isinstance(extent, int)]
-    strides = [stride for stride in buffer.strides if isinstance(stride, int)]
-    if not all(isinstance(size, int) for size in sizes) or {len(shape), len(strides)} != {len(buffer.shape)}:
-        raise NotAttention("a factor is a view of unknown strides")
-    covered = 1
-    for stride, extent in sorted(zip(strides, shape)):
-        if extent != 1 and stride != 0:
-            if stride < covered:
-                raise NotAttention("elements of a factor share memory")
-            covered += (extent - 1) * stride
-    return view_index(buffer, view, index)
-
-
-def _by_dimensions(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...] | None:
-    """Where each dimension of the view is one of the buffer's, repeats it, or is of one element."""
-    found: list[Size] = [0] * len(buffer.shape)
-    left = [place for place, extent in enumerate(buffer.shape) if extent != 1]
-    if view.offset != 0:
-        return None
-    for extent, stride, part in zip(view.shape, view.strides, index):
-        if extent == 1 or stride == 0:
-            continue
-        same = [place for place in left if (buffer.shape[place], buffer.strides[place]) == (extent, stride)]
-        if not same:
-            return None
-        found[same[0]] = part
-        left.remove(same[0])
-    return tuple(found)
-
-
-def _unflattened(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...] | None:
-    if view.offset != 0 or len(view.shape) not in (2, 3):
-        return None
-    found: list[Size] = [0] * len(buffer.shape)
-    left = [place for place, extent in enumerate(buffer.shape) if extent != 1]
-    for place in (-1, -2):
-        if view.shape[place] == 1:
-            continue
-        wanted = (view.shape[place], view.strides[place])
-        same = [own for own in left if (buffer.shape[own], buffer.strides[own]) == wanted]
-        if not same:
-            return None
-        found[same[-1]] = index[place]
-        left.remove(same[-1])
-    shape = [buffer.shape[place] for place in left]
-    if product(shape) != product(view.shape[:-2]):
-        return None
-    stride = view.strides[0] if left else 0
-    for place in reversed(left):
-        if buffer.strides[place] != stride:
-            return None
-        stride = mul(stride, buffer.shape[place])
-    for place, part in zip(left, parts_of(index[0], shape)):
-        found[place] = part
-    return tuple(found)
-
-
-def parts_of(whole: Size, shape: Sequence[Size]) -> tuple[Size, ...]:
-    """An index over dimensions of this shape as an index of each."""
-    found: list[Size] = []
-    for place in range(len(shape) - 1, -1, -1):
-        extent = shape[place]
-        if extent == 1:
-            found.append(0)
-        elif all(each == 1 for each in shape[:place]):
-            found.append(whole)
-            whole = 0
-        else:
-            found.append(mod(whole, extent))
-            whole = floordiv(whole, extent)
-    return tuple(reversed(found))
 
 
 # -- The program with the item ----------------------------------------------------------------------------------------
@@ -747,12 +512,3 @@ def _needed(lowered: Lowered, items: Sequence[Item | None], statistics: Mapping[
                 continue
         needed.update(reads)
     return needed
-
-
-def joined(value: Size) -> Size:
-    """`value` with a quotient and its rest added up: 4 * (b // 4) + b % 4 is b."""
-    constant, terms = linear_terms(value)
-    total: Size = constant
-    for factor, atom in terms:
-        total = add(total, mul(factor, atom))
-    return total

@@ -1,4 +1,4 @@
-"""The kernel of an `Attention`: flat offsets, and the names of all kernels, so that equal ones are one."""
+"""The kernel of an `Attention` or of `WeightedSums`: flat offsets, and kernels' names, so that equal ones are one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from lampwork.ir.loops import (
     storage_numel,
 )
 from lampwork.ir.size import Size, Symbol, symbols
+from lampwork.ir.weighted_sums import RowProduct, WeightedSum, WeightedSums, sums_body
 from lampwork.schedule.expressions import Pool, find_symbol, flat_offset, rewriter, substitute_sizes
 from lampwork.schedule.group import loop_symbol
 
 
-def attention_kernel(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[Kernel, tuple[str, ...], tuple[str, ...]]:
+def attention_kernel(
+    item: Attention | WeightedSums, buffers: Mapping[str, Buffer]
+) -> tuple[Kernel, tuple[str, ...], tuple[str, ...]]:
     """The kernel of an item, without a name, and the buffers and sizes that it is launched with."""
     pool = Pool()
     parameters: dict[str, str] = {}
@@ -51,13 +54,31 @@ def attention_kernel(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[Ke
         index = tuple([substitute_sizes(part, values) for part in store.index])
         return Store(parameter(store.buffer), (offset(store.buffer, index),), rewrite(store.value))
 
-    query, keys, factors = rewrite(item.query), rewrite(item.keys), rewrite(item.values)
-    assert isinstance(query, Load) and isinstance(keys, Load) and isinstance(factors, Load)
-    flat = Attention(
-        tuple([names[axis.name] for axis in item.batch]), names[item.row.name], names[item.key.name],
-        names[item.inner.name], names[item.column.name], query, keys, factors, rewrite(item.score), item.weights,
-        stored(item.result), tuple([stored(store) for store in item.rows]), item.origin,
-    )  # fmt: skip
+    def loaded(load: Load) -> Load:
+        found = rewrite(load)
+        assert isinstance(found, Load)
+        return found
+
+    if isinstance(item, Attention):
+        flat = Attention(
+            tuple([names[axis.name] for axis in item.batch]), names[item.row.name], names[item.key.name],
+            names[item.inner.name], names[item.column.name], loaded(item.query), loaded(item.keys),
+            loaded(item.values), rewrite(item.score), item.weights, stored(item.result),
+            tuple([stored(store) for store in item.rows]), item.origin,
+        )  # fmt: skip
+        body = attention_body(flat)
+    else:
+        products = [RowProduct(names[e.inner.name], loaded(e.left), loaded(e.right)) for e in item.products]
+        sums = [
+            WeightedSum(names[e.column.name], rewrite(e.weight), e.dtype, loaded(e.factor), stored(e.result))
+            for e in item.sums
+        ]
+        body = sums_body(
+            WeightedSums(
+                tuple([names[axis.name] for axis in item.batch]), names[item.row.name], names[item.key.name],
+                tuple(products), tuple(sums), item.origin,
+            )
+        )  # fmt: skip
     made = []
     for buffer_name, name in parameters.items():
         buffer = buffers[buffer_name]
@@ -66,11 +87,11 @@ def attention_kernel(item: Attention, buffers: Mapping[str, Buffer]) -> tuple[Ke
         aligned = written and buffer.kind == "intermediate"
         made.append(Parameter(name, buffer.dtype, "write" if written else "read", numel, aligned))
     taken = tuple([f"s{place}" for place in range(len(sizes))])
-    kernel = Kernel("", tuple(made), attention_body(flat), taken, (item.origin,))
+    kernel = Kernel("", tuple(made), body, taken, (item.origin,))
     return kernel, tuple(parameters), tuple(sizes)
 
 
-def _size_names(item: Attention, buffers: Mapping[str, Buffer]) -> dict[str, Symbol]:
+def _size_names(item: Attention | WeightedSums, buffers: Mapping[str, Buffer]) -> dict[str, Symbol]:
     """Sizes of the program by what they are called in the kernel, in order of first use."""
     axes = {axis.name for axis in item.axes}
     values: list[Any] = [axis.extent for axis in item.axes]

@@ -10,6 +10,7 @@ from lampwork.ir.loops import Buffer, Index, Load, LoopNest
 from lampwork.ir.program import Check, Extern, Item, tensor_refs
 from lampwork.ir.record import record
 from lampwork.ir.size import SizeExpr, symbols
+from lampwork.ir.weighted_sums import WeightedSums
 
 
 @record
@@ -81,7 +82,7 @@ def find_dependences(
 def accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(item, LoopNest):
         return item.read, (item.store.buffer,)
-    if isinstance(item, Attention):
+    if isinstance(item, (Attention, WeightedSums)):
         return item.read, item.written
     if isinstance(item, Check):
         return (item.buffer,), ()
@@ -116,7 +117,7 @@ def _sizes_read(item: Item, buffers: Mapping[str, Buffer], makers: Mapping[str, 
                 sizes += node.index
         sizes += item.store.index
         names = [name for accessed in accesses(item) for name in accessed]
-    elif isinstance(item, Attention):
+    elif isinstance(item, (Attention, WeightedSums)):
         made = item.written
         sizes += [axis.extent for axis in item.axes]
         for node in item.parts:

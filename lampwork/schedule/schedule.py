@@ -28,6 +28,7 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
+from lampwork.ir.weighted_sums import WeightedSums
 from lampwork.schedule.attention import fuse_attention
 from lampwork.schedule.attention_kernel import attention_kernel
 from lampwork.schedule.copies import Copies, NotFused, written_out
@@ -38,6 +39,7 @@ from lampwork.schedule.levels import find_levels
 from lampwork.schedule.plan import place_buffers
 from lampwork.schedule.products import Version, chosen_versions, movable_products
 from lampwork.schedule.segment import Segment, same_text, schedule_segment, with_name
+from lampwork.schedule.weighted_sums import fuse_weighted_sums
 from lampwork.turns import give_way
 
 
@@ -49,7 +51,9 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     """
     refused: list[RefusedFusion] = []
     if not settings.options.exact:
-        lowered, refused = fuse_attention(lowered, target)
+        lowered, refused = fuse_weighted_sums(lowered, target)
+        lowered, others = fuse_attention(lowered, target)
+        refused += others
     while True:
         try:
             return _schedule(lowered, target, choose, refused)
@@ -130,7 +134,7 @@ def _schedule(
             ]
         for number in externs.get(level, []):
             item = items[number]
-            if isinstance(item, Attention):
+            if isinstance(item, (Attention, WeightedSums)):
                 kernel, names, taken = attention_kernel(item, buffers)
                 steps.append(launch(with_name(kernel), names, tuple(map(_size, taken)), (item.origin,)))
             elif number not in calls and not isinstance(item, LoopNest):

@@ -19,6 +19,7 @@ from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Lo
 from lampwork.ir.record import record
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, symbols
 from lampwork.ir.target import Target
+from lampwork.ir.weighted_sums import read_sums
 from lampwork.schedule.build import Built, build_kernel
 from lampwork.schedule.copies import Copies, NotFused
 from lampwork.schedule.expressions import ELEMENTS, MANY_ELEMENTS, Pool, estimate
@@ -252,6 +253,7 @@ def with_name(kernel: Kernel) -> Kernel:
     text = kernel_text(replace(kernel, name=""))
     kind = "reduce" if "accumulator " in text else "rows" if kernel.horizontal else "pointwise"
     kind = "attention" if read_attention(kernel) is not None else kind
+    kind = "weighted_sums" if read_sums(kernel) is not None else kind
     words = [kind, *_operators(kernel), blake2b(text.encode(), digest_size=6).hexdigest()]
     return Kernel("_".join(words), kernel.parameters, kernel.body, kernel.sizes, kernel.origins, kernel.horizontal)
 

@@ -19,6 +19,7 @@ from lampwork.ir.loops import Kernel, LoopNest
 from lampwork.ir.program import Extern, Launch, Lowered, Step, step_buffers
 from lampwork.ir.record import record
 from lampwork.ir.region import FunctionalGraph
+from lampwork.ir.weighted_sums import WeightedSums
 from lampwork.verification.eager import Beside64, Rounded
 from lampwork.verification.judge import Allowed, Difference, difference
 from lampwork.verification.values import run_on
@@ -139,7 +140,7 @@ class _NotingNests(Nests):
 def _stores(item: Any) -> tuple[str, ...]:
     if isinstance(item, LoopNest):
         return (item.store.buffer,)
-    if isinstance(item, Attention):
+    if isinstance(item, (Attention, WeightedSums)):
         return item.written
     return tuple(name for name in item.outputs if name is not None) if isinstance(item, Extern) else ()
 

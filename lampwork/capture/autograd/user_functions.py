@@ -21,6 +21,8 @@ from lampwork.capture.record.fake import Fake
 
 def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`cls.apply(*args)`."""
+    if _torch.is_plain_indexing(cls) and not kwargs:
+        return torch.ops.aten.index(*args)
     call = _Call(world, cls)
     if call.has_setup:
         args = _with_defaults(world, world.attribute(cls, "forward"), args)

@@ -37,7 +37,7 @@ from lampwork.capture.natives.effect_classes import (
 from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.natives.kernel_launches import call_wrapper, launch_kernel, without_wrapper
 from lampwork.capture.natives.library import PURE_FUNCTIONS
-from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer
+from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer, call_without_peer
 from lampwork.capture.natives.torch_answers import apply_function
 from lampwork.capture.outside.initial_states import make_initial_states
 from lampwork.capture.outside.overlay import Break
@@ -226,6 +226,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: function is regions.apart, _REGION),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),
+    (_torch.makes_block_masks, call_without_peer),
     (_torch.calls_peer, _refusing("native-call", "{} is called", _OUTSIDE)),
     (_torch.is_nested_region, _call_region),
     (_torch.is_control_flow, call_public),

@@ -250,6 +250,19 @@ class Recording:
             self._checkpoint, self._written_in_checkpoint, self._keeps = outer, before, kept_outside
 
     @contextmanager
+    def computed_again(self, number: int = 0) -> Iterator[int]:
+        """As `checkpoint`, where eager's autograd saves what is read all the same; `number`: of the function that goes
+        on, which is what it gives. In a checkpointed function all is computed again that belongs to it."""
+        outer = self._checkpoint
+        if not outer:
+            self._checkpoints += not number
+            self._checkpoint = number or self._checkpoints
+        try:
+            yield self._checkpoint
+        finally:
+            self._checkpoint = outer
+
+    @contextmanager
     def _paused(self) -> Iterator[None]:
         """Operators run as usual again: for making fakes in the middle of a recording."""
         with _torch.without_modes(), torch.inference_mode(False):

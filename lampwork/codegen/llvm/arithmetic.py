@@ -44,6 +44,8 @@ class Arithmetic:
             return self.cast(args[0], dtype, result)
         if op == "where":
             return build.select(*args)
+        if op == "promised":
+            return args[0]
         if op == "bitcast":
             return build.convert("bitcast", args[0], REGISTER[result])
         if dtype in HALF:
@@ -448,7 +450,7 @@ INTEGERS: dict[str, Emitter] = {
 }  # fmt: skip
 
 #: What `operation` writes by itself, and what is no operation on a CPU: there ATen draws, and looks at indices.
-WRITTEN = frozenset({"cast", "where", "bitcast", *COMPARISONS})
+WRITTEN = frozenset({"cast", "where", "bitcast", "promised", *COMPARISONS})
 ELSEWHERE = frozenset({"asserted", "random"})
 
 BOOLS: dict[str, Emitter] = {

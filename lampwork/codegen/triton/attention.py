@@ -18,26 +18,17 @@ looked at (`masked_keys`).
 
 from __future__ import annotations
 
-from lampwork.codegen.triton.expressions import COARSE, HALF, operation
-from lampwork.codegen.triton.function import FunctionWriter
+from lampwork.codegen.triton.expressions import HALF, operation
+from lampwork.codegen.triton.score_tiles import FLOAT32, LOG2_E, SMALLEST, ScoreTiles, Stretch, padded
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, likely, power_of_two
-from lampwork.codegen.triton.values import NONE, Value
 from lampwork.errors import CompileError
 from lampwork.ir.attention import MAXIMUM, SCORE, SUM, TOTAL, Attention, read_attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Accumulate, Axis, Compute, Expr, Index, Kernel, Load
-from lampwork.ir.masked_keys import Block, KeyRange, kept_parts, mask_of, needed_keys, unmasked
+from lampwork.ir.loops import Accumulate, Kernel
+from lampwork.ir.masked_keys import mask_of, unmasked
 from lampwork.ir.program import DeviceKernel
-from lampwork.ir.record import record
-from lampwork.ir.size import Size, Symbol, add, bounds, floordiv, maximum, minimum, mul, product
 from lampwork.ir.target import Target
 
-LOG2_E = "1.4426950408889634"
-#: The least that the matrix units take.
-SMALLEST = 16
-#: How float32 is multiplied: as three products of TF32, of what that holds of a factor and what is left of it. (H100,
-#: 16 heads of 2048 rows of 128, causal: 0.78 ms, 4.1 without matrix units.)
-FLOAT32 = "tf32x3"
 #: (rows, keys, warps, stages) by the widest row of a factor, for half types and for float32. (H100, 16 heads of 4096
 #: rows, bfloat16, causal, milliseconds of seven tiles: 0.138 to 0.198 for rows of 64, 0.224 to 0.319 for 128, 0.472 to
 #: 0.982 for 256.)
@@ -61,7 +52,7 @@ def attention_tilings(kernel: Kernel, target: Target) -> tuple[Tiling, ...]:
     item = read_attention(kernel)
     if item is None:
         return ()
-    width = max(64, _padded(item.inner), _padded(item.column))
+    width = max(64, padded(item.inner), padded(item.column))
     item_bytes = max(ITEM_SIZE_BYTES[item.query.dtype], ITEM_SIZE_BYTES[item.weights])
     if width > 256 or item_bytes > 4:
         raise CompileError("generate", f"kernel {kernel.name}: rows of {width} elements")
@@ -77,21 +68,7 @@ def attention_tilings(kernel: Kernel, target: Target) -> tuple[Tiling, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _padded(axis: Axis) -> int:
-    return max(SMALLEST, power_of_two(bounds(axis.extent)[1]))
-
-
-@record
-class Stretch:
-    """Blocks of keys from `start` on and before `end`; `tail`: some may lie beyond the last key."""
-
-    start: str
-    end: str
-    score: Expr
-    tail: bool
-
-
-class AttentionWriter(FunctionWriter):
+class AttentionWriter(ScoreTiles):
     """Tiles of rows y against blocks of keys x; d is the inner dimension, e that of the result."""
 
     def __init__(self, kernel: Kernel, target: Target, tiling: Tiling | None) -> None:
@@ -100,10 +77,10 @@ class AttentionWriter(FunctionWriter):
             raise CompileError("generate", f"kernel {kernel.name} is no attention")
         scores = Nest((item.key,), (Accumulate(MAXIMUM.name, item.score),))
         form = Form((*item.batch, item.row), (scores, *item.stores))
-        super().__init__(kernel, target, form, tiling or attention_tilings(kernel, target)[0])
+        mask = mask_of(item.score)
+        super().__init__(kernel, target, form, tiling or attention_tilings(kernel, target)[0], item, mask, mask)
         self.item: Attention = item
-        #: Whether what is written now are scores that need not be exact.
-        self.is_coarse = False
+        self.widths = {"d": str(padded(item.inner)), "e": str(padded(item.column))}
 
     def write(self, aligned_inputs: bool) -> DeviceKernel:
         item, tiling = self.item, self.tiling
@@ -111,7 +88,7 @@ class AttentionWriter(FunctionWriter):
         self._first_rows()
         for local, start in ((MAXIMUM, '"-inf"'), (TOTAL, '"0"')):
             self._line(f"{local.name} = tl.full([YBLOCK], float({start}), tl.float32)")
-        self._line(f"{SUM.name} = tl.zeros([YBLOCK, {_padded(item.column)}], tl.float32)")
+        self._line(f"{SUM.name} = tl.zeros([YBLOCK, {padded(item.column)}], tl.float32)")
         for stretch in self._stretches():
             self._line(f"for start in range({stretch.start}, {stretch.end}, XBLOCK):")
             indent, depth = self.indent, len(self.known)
@@ -123,54 +100,9 @@ class AttentionWriter(FunctionWriter):
         self._results()
         return self.finished(aligned_inputs, [("XBLOCK", tiling.x_block), ("YBLOCK", tiling.y_block)], grid)
 
-    def _program(self) -> Size:
-        """The program's batch and block of rows. Where later rows have more keys, they begin first."""
-        item, tiling = self.item, self.tiling
-        blocks = floordiv(add(item.row.extent, tiling.y_block - 1), tiling.y_block)
-        program = self.name("tl.program_id(0)" + (".to(tl.int64)" if self.index_type == "tl.int64" else ""))
-        count = self._divisor(blocks)
-        place = f"{program} % {count}"
-        self.first = Symbol("first", 0, max(bounds(item.row.extent)[1] - 1, 0))
-        self.last = add(self.first, tiling.y_block - 1)
-        self.tile = Block(item.row.name, item.key.name, self.first, self.last)
-        self.mask = mask_of(item.score)
-        self.needed = needed_keys(self.mask, self.tile) if self.mask is not None else KeyRange()
-        if self.needed.end is not None:
-            place = f"{count} - 1 - {self.name(place)}"
-        place = self.name(place)
-        self.symbols["first"] = (self.name(f"{place} * YBLOCK"), NONE)
-        self._split(self.name(f"{program} // {count}"), NONE, list(item.batch))
-        return product([blocks, *(axis.extent for axis in item.batch)])
-
-    def _places(self, dim: str, across: bool, block: str = "") -> str:
-        """Numbers along a dimension, down or across a tile."""
-        text = f"tl.arange(0, {block or dim.upper() + 'BLOCK'})"
-        if self.index_type == "tl.int64":
-            text += ".to(tl.int64)"
-        return text + ("[None, :]" if across else "[:, None]")
-
-    def _enter(self, dim: str, axis: Axis, text: str, is_whole: bool) -> None:
-        """`text` is where a tile's elements lie along `axis`."""
-        self.symbols[axis.name] = (text, frozenset(dim))
-        self.masks.pop(dim, None)
-        if not is_whole:
-            self.masks[dim] = (self.name(f"{text} < {self._size(axis.extent)[0]}"), frozenset(dim))
-
-    def _factor(self, load: Load, dims: tuple[str, str], shape: str) -> str:
-        """A tile of a factor, 0 beyond its ends."""
-        offset, varies = self._size(load.index[0])
-        masks = [self.masks[dim][0] for dim in dims if dim in self.masks]
-        if varies != set(dims):
-            zeros = self.name(f"tl.full({shape}, 0, {self.index_type})")
-            offset = f"{zeros} + ({offset})"
-        mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
-        name = self._fresh()
-        self._line(f"{name} = tl.load({load.buffer} + ({offset}){mask})")
-        return name
-
     def _first_rows(self) -> None:
         item = self.item
-        width = _padded(item.inner)
+        width = padded(item.inner)
         rows = self.name(f"{self.symbols['first'][0]} + {self._places('y', across=False)}")
         full = isinstance(item.row.extent, int) and item.row.extent % self.tiling.y_block == 0
         self._enter("y", item.row, rows, full)
@@ -179,47 +111,10 @@ class AttentionWriter(FunctionWriter):
         self.dims = ("y", "d")
         self.query = self._factor(item.query, ("y", "d"), f"[YBLOCK, {width}]")
 
-    def _stretches(self) -> list[Stretch]:
-        """The keys that the tile needs, in blocks: those in the middle need no mask, those around them do."""
-        item, size = self.item, self.tiling.x_block
-        extent = item.key.extent
-        start: Size = 0
-        if self.needed.start is not None:
-            start = mul(floordiv(maximum(self.needed.start, 0), size), size)
-        end = extent if self.needed.end is None else minimum(maximum(self.needed.end, 0), extent)
-        kept = kept_parts(self.mask, self.tile) if self.mask is not None else KeyRange()
-        if kept is None:
-            whole = isinstance(extent, int) and extent % size == 0
-            return [Stretch(self._scalar(start), self._scalar(end), item.score, not whole)]
-        lean = unmasked(item.score, self.tile) if self.mask is not None else item.score
-        middle = start
-        if kept.start is not None:
-            first = mul(floordiv(add(maximum(kept.start, 0), size - 1), size), size)
-            middle = minimum(maximum(first, start), end)
-        last = extent if kept.end is None else minimum(maximum(kept.end, 0), extent)
-        last = mul(floordiv(last, size), size)
-        whole = isinstance(extent, int) and extent % size == 0
-        found = []
-        if kept.start is not None:
-            found.append(Stretch(self._scalar(start), self._scalar(middle), item.score, not whole))
-        texts = self._scalar(middle), self._scalar(last)
-        if last != 0:
-            found.append(Stretch(*texts, lean, False))
-            rest = texts[1] if middle == 0 else self.name(f"tl.maximum({texts[0]}, {texts[1]})")
-        else:
-            rest = texts[0]
-        if not (whole and kept.end is None):
-            found.append(Stretch(rest, self._scalar(end), item.score, not whole))
-        return found
-
-    def _scalar(self, size: Size) -> str:
-        text, _ = self._size(size)
-        return text if text.isdigit() else self.name(text)
-
     def _keys(self, stretch: Stretch) -> None:
         """One block of keys."""
         item = self.item
-        inner, column = _padded(item.inner), _padded(item.column)
+        inner, column = padded(item.inner), padded(item.column)
         rows = self.symbols[item.row.name], self.masks.get("y")
         # keys^T: d down, x across
         keys = self.name(f"start + {self._places('x', across=True)}")
@@ -235,7 +130,8 @@ class AttentionWriter(FunctionWriter):
         self.masks.pop("d", None)
         self.locals[SCORE.name] = (score, frozenset("yx"))
         self.is_coarse = item.weights != "float32"
-        value = self._widen(self.value(stretch.score), self.dims)
+        lean = unmasked(item.score, self.tile) if stretch.lean and self.mask is not None else item.score
+        value = self._widen(self.value(lean), self.dims)
         self.is_coarse = False
         if stretch.tail:
             value = self.name(f'tl.where({self.masks["x"][0]}, {value}, float("-inf"))')
@@ -270,7 +166,7 @@ class AttentionWriter(FunctionWriter):
     def _results(self) -> None:
         item = self.item
         self.dims = ("y", "e")
-        column = _padded(item.column)
+        column = padded(item.column)
         self._enter("e", item.column, self.name(self._places("e", True, str(column))), item.column.extent == column)
         for local in (MAXIMUM, TOTAL):
             self.locals[local.name] = (self.name(f"{local.name}[:, None]"), frozenset("y"))
@@ -279,27 +175,3 @@ class AttentionWriter(FunctionWriter):
             self._store(store, ("y",))
         self.is_coarse = item.result.value.dtype in HALF
         self._store(item.result, ("y", "e"))
-
-    def value(self, expr: Expr) -> Value:
-        """As for all kernels, but coarser in scores that make weights of half types: there is no memory access to hide
-        the work. Absolute errors of scores count, which are relative ones of their exponentials."""
-        if not isinstance(expr, Compute) or expr.dtype != "float32":
-            return super().value(expr)
-        if expr.op == "cast" and isinstance(expr.args[0], Index) and self.index_type == "tl.int32":
-            text, dims = self._position_value(expr.args[0].value)
-            if dims:
-                return self.name(f"({text}).to(tl.float32)"), dims  # conversions of 64 bits are slow
-        if not self.is_coarse or expr.op not in ("tanh", "div", "exp", "sigmoid", "reciprocal"):
-            return super().value(expr)
-        values = [self.value(arg) for arg in expr.args]
-        dims = NONE.union(*(varies for _, varies in values))
-        if expr.op != "tanh":
-            return COARSE[expr.op](self, "float32", *(text for text, _ in values)), dims
-        power = self.name(f"{self.helper('two_to_the')}({self.name(f'{values[0][0]} * {2 * float(LOG2_E)!r}')})")
-        more = self.name(f"{power} + 1.0")
-        return self.name(f"1.0 - {self.name(f'2.0 / {more}')}"), dims
-
-    def _shape(self, dims: tuple[str, ...]) -> str:
-        widths = {"d": str(_padded(self.item.inner)), "e": str(_padded(self.item.column))}
-        sizes = [widths.get(dim, f"{dim.upper()}BLOCK") if dim in dims else "1" for dim in self.dims]
-        return f"[{', '.join(sizes)}]"

@@ -392,7 +392,7 @@ INTEGERS: Final[dict[str, Emitter]] = {
 }  # fmt: skip
 
 #: What `operation` writes by itself, and what `values.ValueWriter` does.
-WRITTEN: Final = frozenset({"cast", "where", "bitcast", *COMPARISONS, "asserted", "random"})
+WRITTEN: Final = frozenset({"cast", "where", "bitcast", *COMPARISONS, "asserted", "promised", "random"})
 
 BOOLS: Final[dict[str, Emitter]] = {
     "add": _infix("|"), "mul": _infix("&"), "sub": _infix("^"), "maximum": _infix("|"), "minimum": _infix("&"),

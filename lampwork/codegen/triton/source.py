@@ -9,9 +9,9 @@
                                                   tl.store(b1 + x, t2)
 
 Every operation is a line, and equal texts are one line: phases of a kernel that keeps whole rows share what they load.
-Loops are written here, matrix products in `product`, attention in `attention`, reductions in `folds`, values and memory
-accesses in `values`. Equal kernels give equal texts, but for comments (lines that begin with #), which name the
-operators they came from. Nothing here imports Triton or torch.
+Loops are written here, matrix products in `product`, attention in `attention` and `weighted_sums`, reductions in
+`folds`, values and memory accesses in `values`. Equal kernels give equal texts, but for comments (lines that begin
+with #), which name the operators they came from. Nothing here imports Triton or torch.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from lampwork.codegen.triton.tiles import (
 )
 from lampwork.codegen.triton.unaligned_rows import AlignedRow, Moved, Stretch, unaligned_row
 from lampwork.codegen.triton.values import NONE
+from lampwork.codegen.triton.weighted_sums import SumsWriter
 from lampwork.errors import CompileError
 from lampwork.ir.attention import read_attention
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -45,6 +46,7 @@ from lampwork.ir.loops import Accumulate, Axis, Expr, Kernel, Let, Load, Local, 
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import Size, add, bounds, floordiv, mod, mul, product
 from lampwork.ir.target import Target
+from lampwork.ir.weighted_sums import read_sums
 
 #: Registers of a thread that loads may fill early, and up to how many programs a multiprocessor they do: with more,
 #: other programs work while one waits, if registers leave room for them.
@@ -76,6 +78,8 @@ def kernel_source(
 def _writer(kernel: Kernel, target: Target, tiling: Tiling | None) -> FunctionWriter:
     if read_attention(kernel) is not None:
         return AttentionWriter(kernel, target, tiling)
+    if read_sums(kernel) is not None:
+        return SumsWriter(kernel, target, tiling)
     form = read_form(kernel)
     if tiling is not None and tiling.group:
         return ProductWriter(kernel, target, form, tiling)

@@ -26,6 +26,7 @@ from lampwork.codegen.triton.compile import compile_kernels, release
 from lampwork.codegen.triton.product import product_tilings
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.tiles import Tiling, candidate_tilings
+from lampwork.codegen.triton.weighted_sums import sum_tilings
 from lampwork.config import cache_dir, environment
 from lampwork.errors import CompileError
 from lampwork.ir.alternative import Alternative
@@ -82,7 +83,9 @@ class Tuner:
         start = time.perf_counter()
         try:
             candidates = {
-                kernel: attention_tilings(kernel, self.target) or candidate_tilings(kernel, self.target)
+                kernel: attention_tilings(kernel, self.target)
+                or sum_tilings(kernel, self.target)
+                or candidate_tilings(kernel, self.target)
                 for kernel in kernels
             }
             tuned = dict(zip(candidates, self._tune(candidates, fewest=2)))

@@ -232,6 +232,8 @@ class ValueWriter(TextLines):
         if expr.op == "asserted":
             self._assert(expr.args[1])
             return self.value(expr.args[0])
+        if expr.op == "promised":
+            return self.value(expr.args[0])
         if expr.op == "random":
             return self._random(*expr.args)
         if expr.op in COMPARISONS:

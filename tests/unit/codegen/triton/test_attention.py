@@ -7,11 +7,12 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 from lampwork.codegen.triton import worker
 from lampwork.codegen.triton.attention import attention_tilings
 from lampwork.codegen.triton.source import kernel_source
-from lampwork.ir.attention import SCORE
+from lampwork.ir.attention import SCORE, read_attention
 from lampwork.ir.loops import Compute, Constant, Index
 from lampwork.ir.masked_keys import Block, kept_parts, mask_of, needed_keys, unmasked
 from lampwork.ir.size import Symbol, add, evaluate, mul
@@ -119,6 +120,56 @@ def test_one_text_at_several_lengths(function):
             assert kernel.sizes
             made = sources(program)
         as_exact(run_kernels(program, made, inputs(arguments)), function, arguments)
+
+
+def up_to(score, b, h, i, j, last):
+    return torch.where(j <= last[b], score, -float("inf"))
+
+
+def nowhere(score, b, h, i, j):
+    return torch.where(j < 0, score, -float("inf"))
+
+
+def few_heads(q, k, v):
+    return flex_attention(q, k[:, :2], v[:, :2], enable_gqa=True, return_lse=True)
+
+
+SPLIT = {
+    "up_to": (flex(up_to, return_lse=True), torch.tensor([5, 1000])),
+    "nowhere": (flex(nowhere, return_lse=True),),
+    "few_heads": (few_heads,),
+}
+
+
+@interpreted
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", SPLIT)
+def test_few_rows_over_parts_of_the_keys(name, rows, monkeypatch):
+    monkeypatch.setattr(stage, "FEWEST_ROWS", 64)
+    function, *more = SPLIT[name]
+    arguments = (*factors(2, 4, rows, 1024), *more)
+    lowered, inputs = lowered_of(function, arguments)
+    program = scheduled(lowered)
+    (kernel,) = attention_kernels(program)
+    assert [axis.extent for axis in read_attention(kernel).batch] == [8, 8]
+    as_exact(run_kernels(program, sources(program), inputs(arguments)), function, arguments)
+
+
+@interpreted
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 1e30], ids=str)
+def test_special_values_in_parts_of_the_keys(number, monkeypatch):
+    monkeypatch.setattr(stage, "FEWEST_ROWS", 64)
+    arguments = factors(2, 2, 1, 1024, 16, 16)
+    arguments[1][0, 0, 300, 2] = number
+    function = flex(return_lse=True)
+    lowered, inputs = lowered_of(function, arguments)
+    program = scheduled(lowered)
+    assert attention_kernels(program)
+    found = run_kernels(program, sources(program), inputs(arguments))
+    with torch.no_grad():
+        expected = _flatten(function(*arguments))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours.isnan(), theirs.isnan()) and torch.equal(ours.isinf(), theirs.isinf())
 
 
 @pytest.mark.skipif(bool(available()), reason=available())
