@@ -84,6 +84,10 @@ def choices(x, y):
     return z * 2, total * 0.01
 
 
+#: Of calls of three sizes: a part of an input that is written has a known size, and `EVEN` differs.
+CAPTURES_OF_SIZES = {a_chain: 1, inputs: 3, choices: 2}
+
+
 @pytest.mark.parametrize("settings", [{}, {"mode": "reduce-overhead"}, {"dynamic": True}], ids=str)
 @pytest.mark.parametrize("program", [a_chain, inputs, choices])
 def test_launches(program, settings):
@@ -97,7 +101,8 @@ def test_launches(program, settings):
             torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(found, expected)
     stats = lampwork.stats(compiled)
-    assert stats["breaks"] == stats["fallbacks"] == () and stats["captures"] == 1
+    assert stats["breaks"] == stats["fallbacks"] == ()
+    assert stats["captures"] == (CAPTURES_OF_SIZES[program] if settings.get("dynamic") else 1)
     if settings.get("mode"):
         assert all(each["refused"] is None and each["replays"] for each in stats["cuda_graphs"])
 
