@@ -19,6 +19,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from lampwork import _torch
+from lampwork.capture.record.products import product
 
 _LN_2 = math.log(2)
 
@@ -103,7 +104,7 @@ class _Scores(torch.autograd.Function):
         ctx.save_for_backward(query, key, mask)
         ctx.world, ctx.scale = world, scale
         precision = _precision(query)
-        scores = query.to(precision) @ _repeated(key, query).to(precision).transpose(-2, -1)
+        scores = _product(query.to(precision), _repeated(key, query).to(precision).transpose(-2, -1))
         return (scores * scale).to(precision)
 
     @staticmethod
@@ -114,9 +115,9 @@ class _Scores(torch.autograd.Function):
         gradient = torch.where(mask, gradient, torch.zeros((), dtype=query.dtype, device=query.device))
         of_query = of_key = None
         if ctx.needs_input_grad[1]:
-            of_query = _laid_out(ctx.world, gradient @ _repeated(key, query), query)
+            of_query = _laid_out(ctx.world, _product(gradient, _repeated(key, query)), query)
         if ctx.needs_input_grad[2]:
-            of_key = _laid_out(ctx.world, _summed(gradient.transpose(-2, -1) @ query, key), key)
+            of_key = _laid_out(ctx.world, _summed(_product(gradient.transpose(-2, -1), query), key), key)
         return None, of_query, of_key, None, None
 
 
@@ -133,7 +134,7 @@ class _Softmax(torch.autograd.Function):
             maxima = torch.max(scores, dim=-1)[0]
             weights = torch.ops.aten._safe_softmax.default(scores, -1).to(dtype)
             repeated = _repeated(value, scores).to(dtype)
-        result = weights @ repeated
+        result = _product(weights, repeated)
         result = world.machine.call(_torch.laid_out_as, (result, strides))
         sums, maxima = sums / _LN_2, maxima / _LN_2
         ctx.mark_non_differentiable(maxima)
@@ -152,10 +153,10 @@ class _Softmax(torch.autograd.Function):
         weights = torch.where(sums == -float("inf"), 0, torch.exp(scores - sums))
         of_value = None
         if ctx.needs_input_grad[3]:
-            of_value = _summed(weights.to(ctx.dtype).transpose(-2, -1) @ of_result, value)
+            of_value = _summed(_product(weights.to(ctx.dtype).transpose(-2, -1), of_result), value)
             of_value = _laid_out(ctx.world, of_value, value)
         wide = of_result.to(scores.dtype)
-        of_weights = wide @ _repeated(value, scores).to(scores.dtype).transpose(-2, -1)
+        of_weights = _product(wide, _repeated(value, scores).to(scores.dtype).transpose(-2, -1))
         of_row = torch.sum(result.to(scores.dtype) * wide, -1, keepdim=True)
         if of_sums is not None:
             of_row = of_row - (of_sums / _LN_2).unsqueeze(-1)
@@ -165,6 +166,12 @@ class _Softmax(torch.autograd.Function):
 def _laid_out(world: Any, gradient: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     """`gradient` with its dimensions ordered as those of `factor` are in memory."""
     return world.machine.call(_torch.laid_out_as, (gradient, factor.stride()))
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """`left @ right`. (Called by native code, PyTorch 2.11's `matmul` asks for sizes as numbers.)"""
+    made = product(left, right)
+    return torch.matmul(left, right) if made is NotImplemented else made
 
 
 def _repeated(factor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
