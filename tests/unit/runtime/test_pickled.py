@@ -43,7 +43,9 @@ def again(value):
     return pickle.loads(ForkingPickler.dumps(value))
 
 
-@pytest.mark.parametrize("function", [double, Scale(3), Scale(3).method, torch.relu], ids=["function", "object", "method", "native"])
+@pytest.mark.parametrize(
+    "function", [double, Scale(3), Scale(3).method, torch.relu], ids=["function", "object", "method", "native"]
+)
 def test_by_what_it_wraps(function):
     compiled = lampwork.compile(function, fullgraph=True, options={"recompile_limit": 3})
     x = torch.linspace(-1, 1, 5)

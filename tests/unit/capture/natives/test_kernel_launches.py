@@ -242,6 +242,8 @@ def check(function, breaks=(), captures=1, **settings):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_launches_are_part_of_one_graph(program, dynamic):
+    if program is loops and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        pytest.skip("wrap_triton takes no kernels that are interpreted")
     check(program, dynamic=dynamic)
 
 

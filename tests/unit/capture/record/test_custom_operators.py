@@ -325,6 +325,8 @@ def batches(x, w, b):
     ],
 )
 def test_custom_operators(program, mode):
+    if program is optional_writes and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        pytest.skip("eager fails where an argument that is written is left out")
     compiled = lampwork.compile(program, options={"cache": False}, dynamic=True if mode == "dynamic" else None)
     for seed in range(2):
         seen = []
