@@ -4,18 +4,19 @@
     %written = getitem(%launch, 0)                  written to the input %cache at the end
 
 The kernel may be given the input where nobody needs what was in it before, and all that reads it before is launched,
-too: a kernel of ours that computes something of the old contents may run later than where the program has it.
+too: a kernel of ours that computes something of the old contents may run later than where the program has it. And
+nothing after it may find that the program does not serve this call, which then runs eagerly and writes again.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 
 import torch
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.fakes.operators import operator
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
@@ -77,11 +78,14 @@ def launches_into_inputs(functional: FunctionalGraph) -> dict[tuple[Node, int], 
     shared = {index for group in functional.overlapping for index in group} | {index for index, _ in functional.rows}
     sources = [source for _, source in functional.writes]
     chains: dict[int, list[tuple[Node, int]]] = {}
+    last_doubt = max((order[node] for node in nodes if _may_refuse(node)), default=-1)
     for target, source in functional.writes:
         if target in shared or source in returned or sources.count(source) > 1:
             continue
         chain = _chain(outputs[source], inputs[target])
-        if chain and outputs.count(outputs[source]) == 1 and _is_alone(inputs[target], chain, order):
+        if not chain or order[chain[0][0]] < last_doubt:
+            continue
+        if outputs.count(outputs[source]) == 1 and _is_alone(inputs[target], chain, order):
             chains[target] = chain
     while True:
         found = {step: target for target, chain in chains.items() for step in chain}
@@ -89,6 +93,14 @@ def launches_into_inputs(functional: FunctionalGraph) -> dict[tuple[Node, int], 
         if len(kept) == len(chains):
             return found
         chains = kept
+
+
+def _may_refuse(node: Node) -> bool:
+    """Whether something is assumed of contents there: what a check tells, or a size that they decide."""
+    if node.op != "call_function" or not _torch.is_operator(node.target):
+        return False
+    is_check = node.target.name().startswith("aten::_assert")
+    return is_check or operator(node.target).kind == "data-dependent"
 
 
 def _is_whole(node: Node, found: dict[tuple[Node, int], int]) -> bool:
@@ -104,7 +116,7 @@ def _chain(value: Node, source: Node) -> list[tuple[Node, int]]:
             value = value.args[0]
         if value is source:
             return chain[::-1]
-        writer, place = value.args[:2] if value.target is operator.getitem else (value, 0)
+        writer, place = value.args[:2] if value.target is _torch.getitem else (value, 0)
         before = (writes_of(writer) or {}).get(place)
         if before is None:
             return []
