@@ -68,7 +68,7 @@ PROGRAMS = [
     (lambda x: x.numpy()[5], tensor, False),
     (lambda x: x.numpy() + np.ones(4), tensor, False),
     (lambda x: x[np.array([1, 0])], tensor, True),
-    (_writes_rows, tensor, False),
+    (_writes_rows, tensor, True),
     (_writes_by_mask, tensor, False),
 ]
 

@@ -19,7 +19,6 @@ STEPS = 4
 #: (program, road) -> breaks and fall-backs, by id. All others have none.
 COUNTED: dict[tuple[str, str], set[str]] = {
     ("transformer", "module"): {"data-dependent"},  # looks whether a mask is the causal one
-    ("transformer", "step"): {"autograd", "data-dependent"},
     ("sparse embedding", "module"): {"needs-grad"},
     ("sparse embedding", "step"): {"tensor-layout"},
     ("adaptive softmax", "module"): {"data-dependent"},  # sizes of clusters decide what runs

@@ -122,7 +122,8 @@ FAULTS = (
     ),
     Fault(
         "fresh-as-view-is-saved-whole", "graph/partition.py",
-        '    return node.op == "placeholder" or is_free(node)\n', '    return node.op == "placeholder"\n',
+        '    return node.op == "placeholder" or (is_free(node) and node not in joined.given)\n',
+        '    return node.op == "placeholder"\n',
         "a saved view is not copied",
     ),
     Fault(
