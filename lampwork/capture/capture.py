@@ -155,6 +155,8 @@ class _Attempt:
         self.split = split
         self.reason = reason
         self.suspended: Suspended | None = None
+        #: How it ended. An exception leads to the frames that it passed, and these to the program's objects.
+        self.end: Any = None
         #: The program is called by native code of ours, which goes on after frames below: they cannot be suspended.
         self.natively_called = False
         recorder = Recorder(sizes_by_contents=policy.contents, exact=exact)
@@ -177,14 +179,14 @@ class _Attempt:
         with _restored_state(world), _torch.without_saved_tensor_hooks():
             with world.recorder.recording():
                 try:
-                    end = self._run_to_end()
+                    self.end = self._run_to_end()
                     changed = _state_effects(initial, world)
                     entered = bool(world.process.entered)
                 finally:
                     self.machine.finished = True
                     world.process.leave_contexts()
             if world.locks.taken:
-                self._check_locks(end)
+                self._check_locks(self.end)
             check_shared_arrays(world)
             if world.identified and identity.may_be_identities(guards):
                 why = "an id() is taken, and numbers from outside may be what it gave earlier"
@@ -196,7 +198,7 @@ class _Attempt:
             for fake in world.tensors.fakes_of_tensors():
                 world.recorder.settle_history(fake)
             try:
-                outcome = self._outcome(end, templates, entered)
+                outcome = self._outcome(self.end, templates, entered)
                 effects = self._effects(templates, changed)
             except Break:
                 self._retry_outside()
@@ -356,11 +358,12 @@ class _Attempt:
         self.machine.doubtful.clear()
         self.world.loader.release()
         self.world._keep.clear()
+        self.world.tensors.values.clear()
         self.world.identified.clear()
         self.world.subclasses.outside.clear()
         self.world.subclasses.memory.clear()
         self.world.resumed_with = ()
-        self.suspended = None
+        self.suspended = self.end = None
         self.args = ()
 
     def _run_to_end(self) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import itertools
 import weakref
 
@@ -147,3 +148,30 @@ def test_the_text_of_an_exception_is_made_by_nobody():
         except Failure as error:
             assert torch.equal(error.tensor, 2 * ONE)
     assert not texts
+
+
+def test_captures_keep_nothing_until_the_collector_comes():
+    """The exception that ended a capture led to its frames, these to the program's objects, and to the exception."""
+
+    class Thing:
+        pass
+
+    def program(x):
+        y, thing = x * 2, Thing()
+        tensor, other = weakref.ref(y), weakref.ref(thing)
+        _not_compiled()
+        y, thing = y + 1, None
+        _not_compiled()
+        return y, tensor() is None, other() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert lampwork.compile(program)(ONE)[1:] == (True, True)
+    finally:
+        gc.enable()
+
+
+@lampwork.disable
+def _not_compiled():
+    pass
