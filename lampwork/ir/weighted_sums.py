@@ -214,13 +214,15 @@ def read_sums(kernel: Kernel) -> WeightedSums | None:
 
 
 def _read_product(loop: Stmt) -> RowProduct | None:
-    value = loop.body[0].value if isinstance(loop, Loop) and isinstance(loop.body[0], Accumulate) else None
+    if not isinstance(loop, Loop) or not isinstance(loop.body[0], Accumulate):
+        return None
+    value = loop.body[0].value
     if not isinstance(value, Compute) or value.op != "mul":
         return None
     left, right = (_narrow(factor) for factor in value.args)
     if not isinstance(left, Load) or not isinstance(right, Load):
         return None
-    return RowProduct(loop.axis, left, right)  # type: ignore[union-attr]
+    return RowProduct(loop.axis, left, right)
 
 
 def _is_cast(value: Expr) -> bool:

@@ -167,25 +167,25 @@ class _SumReader(NestReader):
     def __init__(
         self, lowered: Lowered, first: tuple[int, ...], second: int, makers: Mapping[str, list[int]], swapped: bool
     ) -> None:
-        calls = [lowered.items[number] for number in (*first, second)]
-        assert all(isinstance(call, Extern) for call in calls)
-        *starts, call = calls
+        items = [lowered.items[number] for number in (*first, second)]
+        *starts, call = [each for each in items if isinstance(each, Extern)]
+        assert len(starts) == len(first)
         self.starts = starts
-        self.scores = [start.outputs[0] or "" for start in starts]  # type: ignore[union-attr]
+        self.scores = [start.outputs[0] or "" for start in starts]
         shapes = {lowered.buffers[name].shape for name in self.scores}
         if len(shapes) != 1:
             raise NotAttention("the products have other sizes")
         *outer, rows, keys = shapes.pop()
         if swapped:
             rows, keys = keys, rows
-        self.call: Extern = call  # type: ignore[assignment]
+        self.call = call
         self.result = lowered.buffers[self.call.outputs[0] or ""]
         if self.call.args[0].shape != (*outer, rows, keys):
             raise NotAttention("the left factor of a product has other sizes than those before it")
         self.front = tuple([Axis(f"b{place}", extent) for place, extent in enumerate(outer)])
         self.batch = tuple([axis for axis in self.front if axis.extent != 1])
         self.row, self.key = Axis("i", rows), Axis("j", keys)
-        self.inner = [Axis(f"d{place}", start.args[0].shape[-1]) for place, start in enumerate(starts)]  # type: ignore[union-attr]
+        self.inner = [Axis(f"d{place}", start.args[0].shape[-1]) for place, start in enumerate(starts)]
         self.column = Axis(f"e{second}", self.result.shape[-1])
         axes = (*self.batch, self.row, self.key, *self.inner, self.column)
         super().__init__(lowered, makers, _made_of(lowered, self.scores), axes)
@@ -198,8 +198,8 @@ class _SumReader(NestReader):
     def read_products(self) -> None:
         for local, inner, start in zip(PRODUCTS, self.inner, self.starts):
             rows, keys = (self.key, self.row) if self.swapped else (self.row, self.key)
-            left, of_left = self.factor(start.args[0], (*self.front, rows, inner))  # type: ignore[union-attr]
-            right, of_right = self.factor(start.args[1], (*self.front, inner, keys))  # type: ignore[union-attr]
+            left, of_left = self.factor(start.args[0], (*self.front, rows, inner))
+            right, of_right = self.factor(start.args[1], (*self.front, inner, keys))
             if left.dtype != right.dtype or left.dtype not in (*HALF, "float32"):
                 raise NotAttention("factors of these types")
             self.products.append(RowProduct(inner, *((right, left) if self.swapped else (left, right))))

@@ -69,8 +69,8 @@ def call(world: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     except LeftToEager:
         raise
     except (Break, GraphBreak) as stop:
-        told = stop.diagnostic if isinstance(stop, GraphBreak) else stop
-        raise LeftToEager(kind, f"{told.reason}", "control-flow") from stop  # type: ignore[union-attr]
+        reason = stop.diagnostic.reason if isinstance(stop, GraphBreak) else stop.reason
+        raise LeftToEager(kind, reason, "control-flow") from stop
     except Exception as error:
         if environment.strict:
             raise Break("capture-failed", f"{type(error).__name__}: {error}") from error
