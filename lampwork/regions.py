@@ -4,8 +4,8 @@ A submodule with settings of its own is a region of its own: a graph ends where 
 `lampwork.compile` had been applied to it alone, or as it is ("eager"). What stands around it is compiled as before.
 
     keys(model, settings)             the submodules that have settings of their own, by id: what capture asks
-    call(key, module, *args)          what capture calls in the place of such a submodule; interpreted, up to `apart`
-    join(compiled, model, ...)        makes the regions' settings known to `apart`, as long as `compiled` lives
+    call(key, module, *args)          what capture calls in place of such a submodule: interpreted, with a break inside
+    join(compiled, model, ...)        registers the regions' settings, as long as `compiled` lives
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def _key(settings: Settings | None) -> str:
 
 
 def call(key: str, module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-    return apart(key, module, *args, **kwargs)
+    return run_with_settings(key, module, *args, **kwargs)
 
 
-def apart(key: str, module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-    """A call of a submodule with its own settings, which capture leaves to us; as it is where nobody knows them."""
+def run_with_settings(key: str, module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    """Calls a submodule compiled with its settings; uncompiled where these are "eager" or not known. Never captured."""
     table = _tables.get(key)
     if table is None:
         return module(*args, **kwargs)

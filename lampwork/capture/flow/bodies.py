@@ -134,7 +134,7 @@ def recorded(recorder: Any) -> Iterator[Part]:
 
 
 def _since(last: Node) -> list[Node]:
-    """The operators after `last`, but for parts of its result, which are told apart when they are first asked for."""
+    """The operators after `last`, but for parts of its result, whose nodes are added when they are first asked for."""
     found: list[Node] = []
     own: set[Node] = set()
     node = last._next

@@ -155,7 +155,7 @@ def scan(recorder: Any, carried: Sequence[Any], rows: Sequence[Any], inputs: Seq
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recorder: Any, grad: bool, counts: tuple[int, int], body: Body, *tensors: Any) -> Any:
-        carried, rows, inputs = _apart(tensors, counts)
+        carried, rows, inputs = _split(tensors, counts)
         ctx.recorder, ctx.counts, ctx.body = recorder, counts, body
         with torch.set_grad_enabled(grad):
             made = _call(recorder, "scan", carried, rows, inputs, _with_carried(recorder, body, len(carried)))
@@ -166,7 +166,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         recorder, body = ctx.recorder, ctx.body
-        before, carried, rows, inputs = _apart(ctx.saved_tensors, (ctx.counts[0], *ctx.counts))
+        before, carried, rows, inputs = _split(ctx.saved_tensors, (ctx.counts[0], *ctx.counts))
         if torch.is_grad_enabled():  # what was carried has a history then
             turn = _with_carried(recorder, body, len(carried))
             before = scan(recorder, carried, rows, inputs, turn)[len(body.results) :]
@@ -181,7 +181,7 @@ def in_reverse(
     """The gradients of what a loop carries at first, of its rows and of what all turns read, None for those that are
     not wanted. `before`: what was carried into each turn, as rows."""
     count = len(before)
-    wants_carried, wants_rows, wants_inputs = _apart(wants, (count, len(rows)))
+    wants_carried, wants_rows, wants_inputs = _split(wants, (count, len(rows)))
     flows = [_has_gradient(each) for each in before]
     given = [each for each, is_float in zip(tangents, flows) if is_float]
     stacked = list(tangents[count:])
@@ -222,7 +222,7 @@ def _has_gradient(fake: Any) -> bool:
     return bool(fake.dtype.is_floating_point or fake.dtype.is_complex)
 
 
-def _apart(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+def _split(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     """So many values each, and the rest: what is carried, the rows, what all turns read."""
     rest, found = list(values), []
     for count in counts:
@@ -285,7 +285,7 @@ def while_loop(recorder: Any, carried: Sequence[Any], inputs: Sequence[Any], tes
 class _While(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recorder: Any, grad: bool, count: int, test: Body, body: Body, *tensors: Any) -> Any:
-        carried, inputs = _apart(tensors, (count,))
+        carried, inputs = _split(tensors, (count,))
         ctx.recorder, ctx.count, ctx.body = recorder, count, body
         turns = recorder.contents.size()
         specs = [Spec(tuple(each.size()), tuple(each.stride()), each.dtype, each.device) for each in body.results]
@@ -301,7 +301,7 @@ class _While(torch.autograd.Function):
     def backward(ctx: Any, *tangents: Any) -> Any:
         if torch.is_grad_enabled():
             raise Refused("a loop of as many turns as contents decide is differentiated twice")
-        before, inputs = _apart(ctx.saved_tensors, (ctx.count,))
+        before, inputs = _split(ctx.saved_tensors, (ctx.count,))
         wants = list(ctx.needs_input_grad[5:])
         return (None,) * 5 + in_reverse(ctx.recorder, ctx.body, before, [], inputs, tangents, wants)
 

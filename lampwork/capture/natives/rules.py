@@ -223,7 +223,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (_torch.launches_triton, launch_kernel),
     (_torch.is_wrap_triton, without_wrapper),
     (_torch.is_of_wrapped_kernel, call_wrapper),
-    (lambda function: function is regions.apart, _REGION),
+    (lambda function: function is regions.run_with_settings, _REGION),
     (_is_compiled, _call_compiled),
     (_torch.is_made_by_peer, call_made_by_peer),
     (_torch.makes_block_masks, call_without_peer),
