@@ -35,7 +35,6 @@ from lampwork.ir.loops import (
     Load,
     LoopNest,
     Store,
-    children,
     nodes,
 )
 from lampwork.ir.masked_keys import Block, KeyRange, mask_of, needed_keys
@@ -66,8 +65,6 @@ PRODUCTS: dict[str, tuple[int | None, int, int]] = {
 FEWEST_SCORES, FEWEST_ROWS, WIDEST = 1 << 17, 64, 256
 #: Programs for each multiprocessor that keys of few rows are cut into, and the fewest parts for which that is done.
 PROGRAMS, FEWEST_PARTS = 2, 4
-#: Operations of a score, each as often as it is read: an expression in a kernel is a tree.
-LONGEST_SCORE = 1024
 
 
 def pays(item: Attention, target: Target) -> None:
@@ -89,13 +86,6 @@ def pays(item: Attention, target: Target) -> None:
         raise NotAttention(f"a row of a factor has more than {WIDEST} elements")
     if "float32" in (item.query.dtype, item.weights) and not _skips_keys(item):
         raise NotAttention("float32 is multiplied as fast by the vendor, and no key is skipped")
-
-
-def written_size(expr: Expr) -> int:
-    sizes: dict[int, int] = {}
-    for part in nodes([expr]):
-        sizes[id(part)] = 1 + sum(sizes[id(child)] for child in children(part))
-    return sizes[id(expr)]
 
 
 def _skips_keys(item: Attention) -> bool:
@@ -340,15 +330,8 @@ class _Reader(NestReader):
 
     def check(self, item: Attention) -> None:
         """Raises `NotAttention` for what a kernel of it could not compute, or would read at the wrong time."""
-        if written_size(item.score) > LONGEST_SCORE:
-            raise NotAttention("a score is a long computation")
-        if any(type(part) is Compute and part.op == "random" for part in item.parts):
-            raise NotAttention("random numbers are drawn for each score")
-        if not self.dependent.isdisjoint(item.read):
-            raise NotAttention("the scores are read in another order, or folded in other ways")
+        self.check_scores([item.score], item.parts, item.read)
         for name in item.read:
-            if self.buffers[name].device:
-                raise NotAttention("memory of another device is read")
             times = self.makers.get(name, [])
             earliest = self.second if name == item.values.buffer else self.first
             if any(number > earliest for number in times) and self.buffers[name].kind != "input":

@@ -8,10 +8,10 @@ over them is, say those who read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, Local, LoopNest
+from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, Local, LoopNest, children, nodes
 from lampwork.ir.program import Lowered, TensorRef
 from lampwork.ir.size import Size, add, floordiv, linear_terms, mod, mul, product, symbols
 from lampwork.schedule.expressions import EXPENSIVE, Pool, operation_cost, rewriter, view_index
@@ -19,6 +19,10 @@ from lampwork.schedule.group import loop_symbol
 from lampwork.schedule.inline import axis_values, stores_every_element
 
 HALF = ("float16", "bfloat16")
+
+
+#: Operations of a score, each as often as it is read: an expression in a kernel is a tree.
+LONGEST_SCORE = 1024
 
 
 class NotAttention(Exception):
@@ -39,6 +43,18 @@ class NestReader:
         self.pool = Pool()
         self.symbols = {axis.name: loop_symbol(axis.name, axis.extent) for axis in axes}
         self.memo: dict[tuple, Expr] = {}
+
+    def check_scores(self, scores: Iterable[Expr], parts: Iterable[Expr], read: Iterable[str]) -> None:
+        """Raises `NotAttention` for what a kernel that has no scores in memory could not compute. `parts`: all
+        expressions of the kernel; `read`: the buffers that it reads."""
+        if any(written_size(score) > LONGEST_SCORE for score in scores):
+            raise NotAttention("a score is a long computation")
+        if any(type(part) is Compute and part.op == "random" for part in parts):
+            raise NotAttention("random numbers are drawn for each score")
+        if not self.dependent.isdisjoint(read):
+            raise NotAttention("the scores are read in another order, or folded in other ways")
+        if any(self.buffers[name].device for name in read):
+            raise NotAttention("memory of another device is read")
 
     def index(self, *axes: Axis) -> tuple[Size, ...]:
         return tuple([self.symbols.get(axis.name, 0) for axis in axes])
@@ -291,3 +307,11 @@ def joined(value: Size) -> Size:
     for factor, atom in terms:
         total = add(total, mul(factor, atom))
     return total
+
+
+def written_size(expr: Expr) -> int:
+    """The number of operations of `expr`, each as often as it is read."""
+    sizes: dict[int, int] = {}
+    for part in nodes([expr]):
+        sizes[id(part)] = 1 + sum(sizes[id(child)] for child in children(part))
+    return sizes[id(expr)]

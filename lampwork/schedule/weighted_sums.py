@@ -30,7 +30,7 @@ from lampwork.ir.record import record
 from lampwork.ir.size import Size, add, bounds, product
 from lampwork.ir.target import Target
 from lampwork.ir.weighted_sums import PRODUCTS, SUM, RowProduct, WeightedSum, WeightedSums
-from lampwork.schedule.attention import FEWEST_ROWS, FEWEST_SCORES, LONGEST_SCORE, WIDEST, likely, written_size
+from lampwork.schedule.attention import FEWEST_ROWS, FEWEST_SCORES, WIDEST, likely
 from lampwork.schedule.dependences import accesses
 from lampwork.schedule.group import loop_symbol
 from lampwork.schedule.read_nests import HALF, FoldedScores, NestReader, NotAttention
@@ -305,15 +305,8 @@ def _check(
     lowered: Lowered, item: WeightedSums, reader: NestReader, first: tuple[int, ...], makers: Mapping[str, list[int]]
 ) -> None:
     """Raises `NotAttention` for what a kernel of it could not compute, or would read at the wrong time."""
-    if any(written_size(each.weight) > LONGEST_SCORE for each in item.sums):
-        raise NotAttention("a score is a long computation")
-    if any(type(part) is Compute and part.op == "random" for part in item.parts):
-        raise NotAttention("random numbers are drawn for each score")
-    if not reader.dependent.isdisjoint(item.read):
-        raise NotAttention("the scores are read in another order, or folded in other ways")
+    reader.check_scores([each.weight for each in item.sums], item.parts, item.read)
     for name in item.read:
-        if lowered.buffers[name].device:
-            raise NotAttention("memory of another device is read")
         times = makers.get(name, [])
         if lowered.buffers[name].kind == "input" and any(number > first[0] for number in times) or len(times) > 1:
             raise NotAttention("what is read is written in between")

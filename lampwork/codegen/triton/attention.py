@@ -89,14 +89,7 @@ class AttentionWriter(ScoreTiles):
         for local, start in ((MAXIMUM, '"-inf"'), (TOTAL, '"0"')):
             self._line(f"{local.name} = tl.full([YBLOCK], float({start}), tl.float32)")
         self._line(f"{SUM.name} = tl.zeros([YBLOCK, {padded(item.column)}], tl.float32)")
-        for stretch in self._stretches():
-            self._line(f"for start in range({stretch.start}, {stretch.end}, XBLOCK):")
-            indent, depth = self.indent, len(self.known)
-            self.indent += "    "
-            self.known.append({})
-            self._keys(stretch)
-            self.indent = indent
-            del self.known[depth:]
+        self._each_block_of_keys()
         self._results()
         return self.finished(aligned_inputs, [("XBLOCK", tiling.x_block), ("YBLOCK", tiling.y_block)], grid)
 

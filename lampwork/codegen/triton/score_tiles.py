@@ -177,6 +177,21 @@ class ScoreTiles(FunctionWriter):
             found.append(Stretch(rest, self._scalar(end), False, not whole))
         return found
 
+    def _keys(self, stretch: Stretch) -> None:
+        """Writes what is done with the block of keys that begins at `start`."""
+        raise NotImplementedError
+
+    def _each_block_of_keys(self) -> None:
+        """Writes the loops over blocks of keys, a loop for each stretch."""
+        for stretch in self._stretches():
+            self._line(f"for start in range({stretch.start}, {stretch.end}, XBLOCK):")
+            indent, depth = self.indent, len(self.known)
+            self.indent += "    "
+            self.known.append({})
+            self._keys(stretch)
+            self.indent = indent
+            del self.known[depth:]
+
     def _scalar(self, size: Size) -> str:
         text, _ = self._size(size)
         return text if text.isdigit() else self.name(text)

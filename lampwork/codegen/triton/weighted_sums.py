@@ -99,14 +99,7 @@ class SumsWriter(ScoreTiles):
         self._rows()
         for place, each in enumerate(item.sums):
             self._line(f"sum{place} = tl.zeros([YBLOCK, {padded(each.column)}], tl.float32)")
-        for stretch in self._stretches():
-            self._line(f"for start in range({stretch.start}, {stretch.end}, XBLOCK):")
-            indent, depth = self.indent, len(self.known)
-            self.indent += "    "
-            self.known.append({})
-            self._keys(stretch)
-            self.indent = indent
-            del self.known[depth:]
+        self._each_block_of_keys()
         self._results()
         return self.finished(aligned_inputs, [("XBLOCK", tiling.x_block), ("YBLOCK", tiling.y_block)], grid)
 
