@@ -192,8 +192,8 @@ def _call_whole(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
 
 
 def _library_of(function: FunctionType) -> set[str]:
-    """The top-level package that a function and what it calls belong to; "" for one that may call anything. None for
-    PyTorch, whose version is part of every key."""
+    """The top-level package that a function and what it calls belong to, as a set of one name; "" for one that may call
+    anything. The empty set for PyTorch, whose version is part of every key."""
     if function.__closure__:
         return {""}  # perhaps what the user gave to the library
     return {str(function.__globals__.get("__name__", "")).partition(".")[0]} - {"torch"}
