@@ -489,7 +489,7 @@ class CompiledFunction:
                 self._varied |= turns
                 if turns and entry in self.entries:
                     self._remove(entry)  # the turns that come now share entries, for which there shall be room
-        if self.settings.dynamic is None:
+        if self.settings.dynamic is not False:
             guards = [entry.artifact.guards for entry in entries]
             self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
 
@@ -498,6 +498,9 @@ class CompiledFunction:
         _compiling.active = True
         try:
             entry = self._fitting_entry(args, kwargs, states, beside)
+            if entry is None:
+                states.undo()
+                return _UNSTABLE
         except GraphBreak as stop:
             states.undo()
             if self.settings.fullgraph:
@@ -519,9 +522,10 @@ class CompiledFunction:
         self.stored.keep(entry)
         return entry.serve
 
-    def _fitting_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Entry:
+    def _fitting_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Entry | None:
         """An entry that serves this call, inserted. Capture may load modules that register themselves where the program
-        looks (`torch.func` and the registry of trees): the entry made after that fits."""
+        looks (`torch.func` and the registry of trees): the entry made after that fits. None where other threads run,
+        who may change what the program reads each time."""
         for _ in range(2):
             entry = self._new_entry(args, kwargs, states)
             self.insert(entry)
@@ -534,6 +538,8 @@ class CompiledFunction:
             why = entry.why_missed(self.function, args, kwargs)
             log.info("%s: captured again, as compiling it changed what it reads: %s", self.name, why)
             self._remove(entry)
+        if threading.active_count() > 1:
+            return None
         raise CompileError("guards", f"the new entry does not serve the call it was made for: {why}")
 
     def _new_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry:
