@@ -218,6 +218,8 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         answers = _range(label, theirs, oracle, MANY, origin)
         place = _steps_from(origin, mine)
         low, high = answers.low, answers.high
+        if _reads_bits(oracle) and theirs.dtype == torch.bool and bool((low < high).any()):
+            return None  # bytes of rounded numbers: one in 256 is 0, which few runs show of any one of them
         if origin is not None:
             margin = (high - low) * int(WIDER)
             low, high = low - margin, high + margin

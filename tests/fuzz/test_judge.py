@@ -197,6 +197,16 @@ def test_which_bits_of_rounded_numbers_are_zero_depends_on_rounding():
     assert check(program, Planted(r"\.nonzero\(\)", ".nonzero().flip(0)")).finding is not None
 
 
+def test_bits_of_rounded_numbers_seen_as_truth():
+    """A byte of one number in 256 is 0, and no run disturbs just that number so."""
+    inputs = (Input((64, 10), "float16", values="unit"),)
+    program = planted_program("v1 = torch.sin(x0 * 3)", "v9 = v1.view(torch.bool)", inputs=inputs)
+    shifted = Planted(r"torch\.sin\(x0 \* 3\)", "torch.sin(x0 * 3).nextafter(x0 * 0 + 9)")
+    assert check(program, shifted).finding is None
+    whole = planted_program("v1 = x0 + 1", "v9 = v1.view(torch.bool)", inputs=(Input((64, 10), "int16"),))
+    assert check(whole, Planted(r"x0 \+ 1", "(x0 * 0)")).finding is not None
+
+
 def test_a_row_of_one_large_number_has_no_variance_or_that_of_a_rounded_mean():
     """1e30, nine times, has a mean that is 1e30 or a unit off, beside which the square root of `eps` is nothing."""
     inputs = (Input((4, 9), "float64", leaf="leaf"),)

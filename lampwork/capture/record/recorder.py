@@ -151,6 +151,8 @@ class Recorder(Recording):
             if op.base == "as_strided_scatter" and args[0].requires_grad and not args[0].is_contiguous():
                 raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
             self.note_offset(args[0])
+            place = {name: each for name, each in kwargs.items() if name != "src"}
+            self._check_place(args[0], *args[2 if op.base == "as_strided_scatter" else 1 :], **place)
         elif self.momentum is not None and op.base in _BATCH_NORMS and args[5]:
             return self._train_batch_norm(op, *args)
         elif op.base == "cudnn_batch_norm":
@@ -319,6 +321,15 @@ class Recorder(Recording):
         result = fakes[0] if isinstance(plain, torch.Tensor) else fakes
         self._record(op, *inputs, result)
         return result
+
+    def _check_place(self, x: Fake, *place: Any, **named: Any) -> None:
+        """Raises eager's error where a part of the storage of `x` reaches out of it, whether its elements are used or
+        not."""
+        if self.sizes and has_symbols((x, place, named)):
+            self._check_room(x, *place, **named)
+        else:
+            with _torch.kernels_only():
+                torch.ops.aten.as_strided.default(x, *place, **named)
 
     def _check_room(self, x: Fake, size: Any, stride: Any, storage_offset: Any = None) -> None:
         """Raises eager's error where a view reaches out of the memory of `x`, if that is an operator's result; what
