@@ -270,7 +270,7 @@ def stats(compiled: Callable[..., Any]) -> Stats:
     extern_calls     ATen operators that one call of that entry makes, with counts
     cuda_graphs      for each entry on a GPU, how many captures and replays of CUDA graphs, and why calls run without;
                      where gradients are taken, how often all memory for graphs was in use
-    cache_hits       entries that came from the on-disk cache, or a file that was loaded
+    cache_hits       entries that came from the on-disk cache, a file that was loaded, or a module of the same class
     compile_seconds  by stage, summed over entries
     cache            how many entries were `stored` on disk; `fetched` from the shared cache, `refused` there, `sent` to
                      it; and how often another process that compiled the same was `waited` for

@@ -125,7 +125,7 @@ def kernel_heading(each: Facts) -> str:
 def history(found: Facts) -> str:
     lines = [
         f"{found['calls']} calls, {found['entries']} entries, {found['captures']} captures, "
-        f"{found['cache_hits']} entries from the on-disk cache"
+        f"{found['cache_hits']} entries from caches, files and equal modules"
     ]
     if found["compile_ms"]:
         lines.append(f"compiling took {milliseconds(sum(found['compile_ms'].values()))}: {stages(found['compile_ms'])}")

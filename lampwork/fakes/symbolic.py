@@ -104,6 +104,12 @@ class SymbolicSizes(KnownSizes):
         self.sources[name] = leaf(source, kind, axis)
         return self._sym_int(self._new(name, hint, lower, upper))
 
+    def place_of(self, value: torch.SymInt) -> Source | None:
+        """Where an integer from outside lies; None for one that is computed, and for sizes of tensors."""
+        size = size_of(value)
+        found = self.sources.get(size.name) if type(size) is Symbol else None
+        return found.source if found is not None and found.read == "value" else None
+
     def supposed_symbol(self, source: Source, axis: int) -> torch.SymInt:
         """The symbol for a size of 1, under which the program is seen as of a larger one. See `wrongly_supposed`."""
         self.supposed[f"s{len(self.sources)}"] = (source, "shape", axis)

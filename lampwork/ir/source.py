@@ -417,10 +417,10 @@ def from_base(step: Any, base: Source) -> Source:
 
 
 def is_open(step: Source, names: Collection[object]) -> bool:
-    """Whether it is an item of a dict, at a key that varies: a source, or one of `names`."""
+    """Whether it is an item of a dict or list, at a key that varies: a source, or one of `names`."""
     if not isinstance(step, Item) or isinstance(step.base, InstanceDict):
         return False
-    return is_source(step.key) or (type(step.key) is str and step.key in names)
+    return is_source(step.key) or (type(step.key) in (str, int) and step.key in names)
 
 
 def _is_public(step: Source) -> bool:

@@ -21,6 +21,7 @@ from lampwork.ir.differentiation import Backward
 from lampwork.ir.program import Extern, FromInput, Launch, Program
 from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source, is_lasting
+from lampwork.runtime.generated import run_text
 from lampwork.runtime.guards.compile import compile_check, explain_failure
 from lampwork.runtime.guards.interpreter import tensor_extent_bytes
 from lampwork.runtime.guards.memory_words import compare, supported
@@ -130,7 +131,7 @@ class _Head:
             from lampwork.ir.text import verify_text
 
             verify_text(source, names)
-        exec(source, names)
+        run_text(source, "<lampwork guards>", names)
         inner = names.pop("holds")
         return lambda function, args, kwargs: inner(function, args, kwargs) is True
 
@@ -247,7 +248,7 @@ class Entry:
             from lampwork.ir.text import verify_text
 
             verify_text(self.source, namespace)
-        exec(compile(self.source, f"<lampwork entry {artifact.name}>", "exec"), namespace)
+        run_text(self.source, f"<lampwork entry {artifact.name}>", namespace)
         serve = self.serve = namespace["serve"]
         if drive is not None:
             run_to_end = drive

@@ -48,7 +48,7 @@ from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.launch.host import AssumptionFailed, Rerun, SideNotAssumed, SizeNotAssumed
 from lampwork.runtime.observer import Observer, Run
 from lampwork.runtime.stats import Counters, noted
-from lampwork.runtime.stored import Stored
+from lampwork.runtime.stored import Stored, Waiting
 
 if TYPE_CHECKING:
     from lampwork.runtime.auto.background import Background
@@ -98,6 +98,7 @@ def _in_child() -> None:
     for compiled in list(_all):
         compiled._lock = threading.RLock()
         compiled.counters.unlock()
+        compiled.stored.unlock()
 
 
 def _observer_of_environment() -> Observer | None:
@@ -461,7 +462,7 @@ class CompiledFunction:
         stance = stances.in_force()
         fails = stance == "fail_on_recompile"
         if fails or (self.serves and _torch.peer_raises_on_recompile()):
-            known = (*self.entries, *self.stored.waiting)
+            known: tuple[Entry | Waiting, ...] = (*self.entries, *self.stored.waiting)
             why = known[0].why_missed(self.function, args, kwargs) if known else "nothing is compiled yet"
             if fails:
                 what, remedy = "the stance is 'fail_on_recompile'", "lampwork.set_stance('default')"
@@ -482,7 +483,7 @@ class CompiledFunction:
             return
         from lampwork.runtime.guards.varying import MOST_TURNS, what_turns, what_varied
 
-        entries = (*self.entries, *self.stored.waiting)
+        entries: tuple[Entry | Waiting, ...] = (*self.entries, *self.stored.waiting)
         if len(entries) >= MOST_TURNS:
             for entry in entries:
                 turns = what_turns(entry.artifact.guards, self.function, args, kwargs)

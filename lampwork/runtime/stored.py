@@ -1,4 +1,5 @@
-"""Entries that were made elsewhere: out of a file that the user has loaded, the on-disk cache, or the shared one.
+"""Entries that were made elsewhere: out of a file that the user has loaded, the on-disk cache, the shared one, or made
+for a module of the same class (`siblings.py`).
 
 `Stored` finds the one that serves a call, and keeps what the function makes. What fails here costs a compile, and
 nothing else; strict mode raises it.
@@ -7,6 +8,7 @@ nothing else; strict mode raises it.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.runtime import stances
 from lampwork.runtime.entry import Entry
 from lampwork.runtime.guards.compile import explain_failure
+from lampwork.runtime.siblings import Known, known_of
 from lampwork.runtime.stats import noted
 
 if TYPE_CHECKING:
@@ -31,60 +34,118 @@ log = logging.getLogger("lampwork")
 STAGES_SHOWN = 3
 
 
+class Waiting:
+    """An artifact that has fitted no call of this function yet. An entry, whose guards are compiled, is made of it
+    where it fits one, or is asked a second time."""
+
+    def __init__(self, artifact: Artifact, make: Callable[[Artifact], Entry | None]) -> None:
+        self.artifact = artifact
+        self.entry: Entry | None = None
+        #: It names what this process lacks.
+        self.is_void = False
+        self._make = make
+        self._asked = False
+
+    def made(self) -> Entry | None:
+        """None where this process lacks what it names."""
+        if self.entry is None and not self.is_void:
+            self.entry = self._make(self.artifact)
+            self.is_void = self.entry is None
+        return self.entry
+
+    def fitting(self, function: Callable, args: tuple, kwargs: dict) -> Entry | None:
+        """The entry, if it serves this call."""
+        if self.entry is None and not self._asked:
+            self._asked = True
+            if explain_failure(self.artifact.guards, function, args, kwargs):
+                return None
+        entry = self.made()
+        return entry if entry is not None and entry.holds(function, args, kwargs) else None
+
+    def why_missed(self, function: Callable, args: tuple, kwargs: dict) -> str:
+        """The first guard that does not hold for this call, in words."""
+        return explain_failure(self.artifact.guards, function, args, kwargs)
+
+    def release(self) -> None:
+        if self.entry is not None:
+            self.entry.release()
+
+
 class Stored:
-    """The stored entries of one compiled callable. Its lock is held by whoever calls."""
+    """The entries of one compiled callable that were made elsewhere. Its lock is held by whoever calls."""
 
     def __init__(self, compiled: CompiledFunction) -> None:
         self.compiled = compiled
-        #: What is stored on disk; None until a call has asked for it.
-        self.on_disk: StoredEntries | None = None
         #: Entries from a file that the user has loaded (`lampwork.load`); None: there is no such file.
         self.shipped: Shipped | None = None
-        #: Entries from that file and the on-disk cache that have not fitted a call of this process yet.
-        self.waiting: tuple[Entry, ...] = ()
+        #: Those from that file, from the on-disk cache, and of equal modules, that have fitted no call yet.
+        self.waiting: tuple[Waiting, ...] = ()
+        self._known: Known | None = None
+        #: Artifacts of `known` that this function has seen, by id.
+        self._seen: dict[int, Artifact] = {}
+
+    @property
+    def known(self) -> Known:
+        """What this process knows of the code."""
+        if self._known is None:
+            self._known = known_of(self.compiled.function, self.compiled.settings)
+        return self._known
 
     def reset(self) -> None:
         """Forgets what was found; a loaded file's entries wait again."""
-        for entry in self.waiting:
-            entry.release()
-        self.waiting, self.on_disk = (), None
+        for each in self.waiting:
+            each.release()
+        if self._known is not None:
+            self._known.forget()
+        self.waiting, self._known, self._seen = (), None, {}
         if self.shipped is not None:
             self.ship(self.shipped)
 
     def ship(self, shipped: Shipped) -> None:
         """From now on entries of a file wait for the calls that they fit. Raises LookupError where this process lacks
         what one of them names."""
-        self.waiting = (*self.waiting, *shipped.entries(self.compiled))
+        for entry in shipped.entries(self.compiled):
+            waiting = Waiting(entry.artifact, self._entry_of)
+            waiting.entry = entry
+            self.waiting = (*self.waiting, waiting)
         for artifact in shipped.artifacts:
             self.compiled.varies(artifact.varied)
         self.shipped = shipped
 
     @property
-    def uses_cache(self) -> bool:
+    def _reuses(self) -> bool:
+        """Whether anything but what a file holds may serve."""
         if environment.debug >= STAGES_SHOWN or environment.stop_at:
-            return False  # stored entries have no stages that could be shown or interpreted
+            return False  # such entries have no stages that could be shown or interpreted
         if self.shipped is not None and self.shipped.strict:
             return False
-        return self.compiled.runs_pipeline and environment.cache and self.compiled.settings.options.cache
+        return self.compiled.runs_pipeline
+
+    @property
+    def uses_cache(self) -> bool:
+        return self._reuses and environment.cache and self.compiled.settings.options.cache
 
     # Finding one --------------------------------------------------------------------------------------------------
 
     def find(self, args: tuple, kwargs: dict) -> Entry | None:
-        """An entry from a loaded file or the on-disk cache that serves this call, inserted.
+        """An entry from a loaded file, of an equal module or from the on-disk cache that serves this call, inserted.
 
         Those that do not fit wait for a call that they fit: the cache holds what every process compiled of this code,
         for other closures and other modules too, so they are none of the entries that `recompile_limit` counts. Once
         one fits, no more than that many are read.
         """
-        for entry in self.waiting:
-            if entry.holds(self.compiled.function, args, kwargs):
-                self._serve(entry)
+        for waiting in self.waiting:
+            entry = waiting.fitting(self.compiled.function, args, kwargs)
+            if entry is not None:
+                self._serve(entry, waiting)
                 return entry
-        if not self.uses_cache:
+        if not self._reuses:
             return None
         start = time.perf_counter()
         try:
-            return self._read_cache(args, kwargs)
+            with self.known.lock:
+                found = self._first_fitting(iter(self.known.artifacts), args, kwargs)
+                return found or (self._read_cache(args, kwargs) if self.uses_cache else None)
         except Exception as error:
             if environment.strict:
                 raise
@@ -93,14 +154,21 @@ class Stored:
         finally:
             self.compiled.counters.spent("load", time.perf_counter() - start)
 
+    def unlock(self) -> None:
+        """In a forked child, which has none of the threads that may hold the lock."""
+        if self._known is not None:
+            self._known.lock = threading.RLock()
+
     def find_added(self, waited: bool, args: tuple, kwargs: dict) -> Entry | None:
         """An entry that another process, or another machine, has stored since this one looked, inserted."""
-        assert self.on_disk is not None
+        on_disk = self.known.on_disk
+        assert on_disk is not None
         try:
-            found = self._first_fitting(self.on_disk.added(), args, kwargs)
-            if found is None and cache_url():
-                found = self._fetched(self.on_disk, waited, args, kwargs)
-            return found
+            with self.known.lock:
+                found = self._first_fitting(self._kept(on_disk.added()), args, kwargs)
+                if found is None and cache_url():
+                    found = self._fetched(on_disk, waited, args, kwargs)
+                return found
         except Exception as error:
             if environment.strict:
                 raise
@@ -109,28 +177,33 @@ class Stored:
 
     def find_with_states(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry | None:
         """An entry that serves this call once the optimizers have the states that their first step begins with."""
-        known = [entry for entry in (*self.compiled.entries, *self.waiting) if entry.artifact.initial_states]
+        function = self.compiled.function
+        known: list[tuple[Entry | Waiting, Waiting | None]] = [(entry, None) for entry in self.compiled.entries]
+        known += [(waiting, waiting) for waiting in self.waiting]
+        known = [pair for pair in known if pair[0].artifact.initial_states]
         if not known:
             return None
         from lampwork.runtime.autograd.optimizer_states import make_initial_states
 
-        function = self.compiled.function
-        for entry in known:
-            if make_initial_states(entry.artifact, function, args, kwargs, states):
-                if entry.holds(function, args, kwargs):
-                    if entry in self.waiting:
-                        self._serve(entry)
+        for each, waiting in known:
+            if make_initial_states(each.artifact, function, args, kwargs, states):
+                entry = each.made() if isinstance(each, Waiting) else each
+                if entry is not None and entry.holds(function, args, kwargs):
+                    if waiting is not None:
+                        self._serve(entry, waiting)
                     return entry
                 states.undo()
         return None
 
     def _read_cache(self, args: tuple, kwargs: dict) -> Entry | None:
-        if self.on_disk is not None:
-            return self._older(self.on_disk, args, kwargs)
+        known = self.known
+        if known.on_disk is not None:
+            known.on_disk.note = self.note
+            return self._older(known.on_disk, args, kwargs)
         from lampwork.runtime.cache import entries as cache
 
-        on_disk = self.on_disk = cache.StoredEntries(self.compiled.function, self.compiled.settings, self.note)
-        found = self._first_fitting(on_disk.newest(), args, kwargs) or self._older(on_disk, args, kwargs)
+        on_disk = known.on_disk = cache.StoredEntries(self.compiled.function, self.compiled.settings, self.note)
+        found = self._first_fitting(self._kept(on_disk.newest()), args, kwargs) or self._older(on_disk, args, kwargs)
         waits = environment.cache_wait and stances.in_force() == "default"  # fetched in this process's turn to compile
         if found is None and cache_url() and not waits:
             found = self._fetched(on_disk, False, args, kwargs)
@@ -138,8 +211,14 @@ class Stored:
 
     def _fetched(self, on_disk: StoredEntries, again: bool, args: tuple, kwargs: dict) -> Entry | None:
         """An entry out of the shared cache that serves this call, inserted."""
-        found = self._first_fitting(on_disk.fetched(self.compiled.counters.cached, again), args, kwargs)
-        return found or self._older(on_disk, args, kwargs)
+        fetched = self._kept(on_disk.fetched(self.compiled.counters.cached, again))
+        return self._first_fitting(fetched, args, kwargs) or self._older(on_disk, args, kwargs)
+
+    def _kept(self, artifacts: Iterator[Artifact]) -> Iterator[Artifact]:
+        """`artifacts`, each known to equal modules from then on."""
+        for artifact in artifacts:
+            self.known.add(artifact)
+            yield artifact
 
     def _first_fitting(self, artifacts: Iterator[Artifact], args: tuple, kwargs: dict) -> Entry | None:
         """The first of `artifacts` that serves this call, inserted; no more than `recompile_limit` are read then."""
@@ -148,40 +227,39 @@ class Stored:
         for count, artifact in enumerate(artifacts):
             if count >= limit and found is not None:
                 break
-            entry = self._entry_of(artifact)
-            if entry is None:
+            if id(artifact) in self._seen:
                 continue
-            if found is None and entry.holds(function, args, kwargs):
-                found = entry
-                self._serve(entry)
-                continue
+            self._seen[id(artifact)] = artifact
+            self.compiled.varies(artifact.varied)
+            waiting = Waiting(artifact, self._entry_of)
             if found is None:
-                self.note(f"an entry does not fit: {entry.why_missed(function, args, kwargs)}")
-            self.waiting = (*self.waiting, entry)
+                found = waiting.fitting(function, args, kwargs)
+                if found is not None:
+                    self._serve(found, waiting)
+                    continue
+                if waiting.is_void:
+                    continue
+                self.note(f"an entry does not fit: {waiting.why_missed(function, args, kwargs)}")
+            self.waiting = (*self.waiting, waiting)
         return found
 
     def _older(self, on_disk: StoredEntries, args: tuple, kwargs: dict) -> Entry | None:
         """One of those entries on disk that are loaded only where they fit a call, inserted."""
         function = self.compiled.function
-        for artifact in on_disk.fitting(lambda guards: not explain_failure(guards, function, args, kwargs)):
-            entry = self._entry_of(artifact)
-            if entry is not None and entry.holds(function, args, kwargs):
-                self._serve(entry)
-                return entry
-        return None
+        fitting = on_disk.fitting(lambda guards: not explain_failure(guards, function, args, kwargs))
+        return self._first_fitting(self._kept(fitting), args, kwargs)
 
     def _entry_of(self, artifact: Artifact) -> Entry | None:
         """None where this process lacks what the artifact needs."""
-        self.compiled.varies(artifact.varied)
         try:
             return self.compiled.entry_of(artifact)
         except Exception as error:
             self.note(f"an entry cannot serve here: {type(error).__name__}: {error}")
             return None
 
-    def _serve(self, entry: Entry) -> None:
+    def _serve(self, entry: Entry, waiting: Waiting) -> None:
         compiled = self.compiled
-        self.waiting = tuple(other for other in self.waiting if other is not entry)
+        self.waiting = tuple(other for other in self.waiting if other is not waiting)
         compiled.counters.cache_hits += 1
         if compiled.observer is not None:
             noted(compiled.observer.loaded, compiled, entry.artifact)
@@ -190,14 +268,21 @@ class Stored:
     # Keeping one --------------------------------------------------------------------------------------------------
 
     def keep(self, entry: Entry) -> None:
-        """Stores an entry that was made."""
+        """Stores an entry that was made, for other processes and for equal modules in this one."""
+        if self._reuses:
+            self._seen[id(entry.artifact)] = entry.artifact
+            self.known.add(entry.artifact)
         if not self.uses_cache:
             return
         compiled = self.compiled
         try:
             from lampwork.runtime.cache import entries as cache
 
-            cache.store(compiled.function, compiled.settings, entry.artifact, self.note, compiled.counters.cached)
+            path = cache.store(
+                compiled.function, compiled.settings, entry.artifact, self.note, compiled.counters.cached
+            )
+            if path is not None and self.known.on_disk is not None:
+                self.known.on_disk.seen.add(path.name)
         except Exception as error:
             if environment.strict:
                 raise
@@ -206,7 +291,7 @@ class Stored:
     def in_turn(self, args: tuple, kwargs: dict, states: _torch.InitialStates, make: Callable[[], Any]) -> Any:
         """`make()`; but where processes start at once, one of them asks the shared cache and compiles, and the others
         load what it stores."""
-        on_disk = self.on_disk
+        on_disk = self.known.on_disk
         if not environment.cache_wait or on_disk is None or on_disk.key is None or not self.uses_cache:
             return make()
         from lampwork.runtime.cache import ranks

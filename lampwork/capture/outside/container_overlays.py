@@ -249,6 +249,19 @@ class ContainerOverlays:
             return MISSING
         return self.load(overlay.base[key.now], self.sources.item(overlay.source, key.source))
 
+    def read_chosen(self, overlay: DictOverlay | ListOverlay, key: Source, now: int) -> Any:
+        """What a list or dict holds at an integer at `key`, `now` in this call; `MISSING` where that must be fixed."""
+        if overlay.changed:
+            return MISSING
+        if isinstance(overlay, DictOverlay):
+            if overlay.owner is not None or now not in overlay.base:
+                return MISSING
+            if any(type(each) is not int for each in overlay.base):
+                return MISSING
+        elif overlay.state != "raw" or overlay.base_class is not list or not 0 <= now < len(overlay.base):
+            return MISSING
+        return self.load(overlay.base[now], self.sources.item(overlay.source, key))
+
     def has_open(self, overlay: DictOverlay, key: OpenText) -> bool:
         """`dict_has`, as `read_open`."""
         if not self._stays_open(overlay):

@@ -28,6 +28,7 @@ from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.special_methods import is_object, is_python
 from lampwork.capture.values.unbacked_numbers import as_sizes
 from lampwork.capture.values.walk import holds
+from lampwork.fakes.symbolic import size_of
 
 if TYPE_CHECKING:
     from lampwork.capture.world import TorchWorld
@@ -183,6 +184,10 @@ class ContainerFamily(ObjectFamily):
 
     def get_item(self, container: Any, key: Any) -> Any:
         loader = self.world.loader
+        if type(key) is torch.SymInt:
+            found = self._chosen(container, key)
+            if found is not MISSING:
+                return found
         key = self.world.native_key(container, self.world.families.scalar.only_index(container, key))
         overlay = loader.unsettled.get(id(container))
         if overlay is not None and self.has_method(container, "__getitem__"):
@@ -205,6 +210,16 @@ class ContainerFamily(ObjectFamily):
             return self._defaulted(container, key)
         self.check_key(container, key)
         return World.get_item(self.world, container, key)
+
+    def _chosen(self, container: Any, key: torch.SymInt) -> Any:
+        """`container[key]` for an integer from outside: where that only chooses what is read, what lies there on each
+        call; else `MISSING`."""
+        overlay = self.world.loader.unsettled.get(id(container))
+        if not isinstance(overlay, (DictOverlay, ListOverlay)) or not self.has_method(container, "__getitem__"):
+            return MISSING
+        sizes = self.world.recorder.sizes
+        source = sizes.place_of(key)
+        return MISSING if source is None else self.world.loader.read_chosen(overlay, source, sizes.hint(size_of(key)))
 
     def _defaulted(self, container: Any, key: Any) -> Any:
         """`container[key]` of a dict whose missing values a function of the program makes."""

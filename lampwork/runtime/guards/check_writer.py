@@ -15,6 +15,7 @@ from lampwork.ir.number import Leaf, NumberExpr, text
 from lampwork.ir.number_operations import NAMES
 from lampwork.ir.record import record
 from lampwork.ir.source import Argument, Keyword, Source, State, root_of
+from lampwork.runtime.generated import run_text
 from lampwork.runtime.guards import interpreter
 from lampwork.runtime.guards.interpreter import READ_ERRORS
 from lampwork.runtime.guards.rules import rule_of, step_of
@@ -142,7 +143,7 @@ class CheckWriter:
             from lampwork.ir.text import verify_text
 
             verify_text(self.text(), namespace)
-        exec(compile(self.text(), "<lampwork guards>", "exec"), namespace)
+        run_text(self.text(), "<lampwork guards>", namespace)
         return namespace["check"]
 
     # Pieces ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ A call that misses an entry by nothing but these is worth an entry in which they
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -108,17 +110,46 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
         anywhere = by_any_key(at, renamed.names.values())
         changed = _changes(at, guard.test, scope, anywhere is not None)
         if changed is None and not texts:
-            return None
+            return _indices(guards, scope)
         for source, kind, axis in changed or ():
             found.add((by_any_key(source, renamed.names.values()) or source, kind, axis))
     return frozenset(found)
 
 
-class _Renamed:
-    """Paths with other keys of dicts: `names` says which, before and now. Each path is kept, as it is known by its
-    id (`Scope.known`)."""
+def _indices(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:
+    """As `_differences`, where integers differ that choose an element of a list or dict, and all else that differs is
+    about the element chosen: `cache.layers[self.layer_idx]`."""
+    found: dict[Source, tuple[int, int]] = {}
+    for guard in guards:
+        if isinstance(guard.test, Equals) and type(guard.test.value) is int:
+            try:
+                now = read(guard.source, scope)
+            except READ_ERRORS:
+                continue
+            if type(now) is int and now != guard.test.value:
+                found[guard.source] = (guard.test.value, now)
+    if not found:
+        return None
+    renamed = _Renamed(dict(found.values()))
+    varying: set[Varying] = {(source, "value", 0) for source in found}
+    for guard in guards:
+        if rule_of(guard.test).follows_sizes or guard.source in found or not why_not(guard, scope):
+            continue
+        at = renamed.path(guard.source)
+        if at is not guard.source and not why_not(replace(guard, source=at), scope):
+            continue
+        changed = _changes(guard.source, guard.test, scope, False)
+        if changed is None:
+            return None
+        varying |= changed
+    return frozenset(varying)
 
-    def __init__(self, names: dict[str, str]) -> None:
+
+class _Renamed:
+    """Paths with other keys of dicts, and other indices of lists: `names` says which, before and now. Each path is
+    kept, as it is known by its id (`Scope.known`)."""
+
+    def __init__(self, names: dict[Any, Any]) -> None:
         self.names = names
         self._made: dict[int, Source] = {}
 

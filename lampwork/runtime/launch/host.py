@@ -19,6 +19,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import Program
 from lampwork.ir.source import is_lasting
+from lampwork.runtime.generated import run_text
 from lampwork.runtime.launch.memory import Lease, ResultMemory, arena, planned
 from lampwork.runtime.launch.out_arguments import ResultMoved, checked
 from lampwork.runtime.launch.prepacked import DerivedInputs
@@ -79,7 +80,7 @@ class Host:
             from lampwork.ir.text import verify_text
 
             verify_text(artifact.host_source, namespace)
-        exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
+        run_text(artifact.host_source, f"<lampwork host {artifact.name}>", namespace)
         self._tables = namespace
         self._make_constants(namespace.get("ELSEWHERE", {}))
         #: What a run that is captured into a CUDA graph needs of planned memory.

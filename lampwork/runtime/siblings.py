@@ -1,0 +1,76 @@
+"""Equal modules share what is compiled: the blocks of a model that are compiled one by one need one compile.
+
+    for block in model.layers: block.compile()      one capture; the other blocks find its artifact, as from a file
+
+`Known` is what this process knows of one piece of code under some settings: what its compiled functions have made or
+read from disk. Modules of one class have one in common, so have the continuations of their calls. Whether an artifact
+serves a call its guards say, as for stored ones: each function makes entries of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lampwork.config import Settings
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.continuation import SuspendedFrames
+from lampwork.ir.region import RunEagerly
+
+if TYPE_CHECKING:
+    from lampwork.runtime.cache.entries import StoredEntries
+
+#: Artifacts that modules of one class keep for one another; the oldest go first.
+MOST = 64
+
+_shared: weakref.WeakValueDictionary[tuple, Known] = weakref.WeakValueDictionary()
+
+
+class Known:
+    """Artifacts for one piece of code, newest first; and what is on disk for it, None until somebody has looked."""
+
+    def __init__(self, is_shared: bool) -> None:
+        self.is_shared = is_shared
+        self.lock = threading.RLock()
+        self.artifacts: tuple[Artifact, ...] = ()
+        self.on_disk: StoredEntries | None = None
+
+    def add(self, artifact: Artifact) -> None:
+        """From now on the others find it, too; not where it is of use to one function alone."""
+        if self.is_shared and artifact.portable and not artifact.initial_states:
+            if isinstance(artifact.outcome, RunEagerly):
+                return
+            with self.lock:
+                self.artifacts = (artifact, *self.artifacts)[:MOST]
+
+    def forget(self) -> None:
+        with self.lock:
+            self.artifacts, self.on_disk = (), None
+
+
+def known_of(function: Callable, settings: Settings) -> Known:
+    """What functions of the same code have in common; for functions that are no modules, one of their own."""
+    key = _key(function, settings)
+    if key is None:
+        return Known(is_shared=False)
+    found = _shared.get(key)
+    return found if found is not None else _shared.setdefault(key, Known(is_shared=True))
+
+
+def _key(function: Callable, settings: Settings) -> tuple | None:
+    """The class and the code. None for what is no module: functions of one code are mostly made with other closures."""
+    root: Any = function
+    resumption = method = None
+    if isinstance(root, SuspendedFrames):
+        root, resumption = root.root, root.resumption
+    if isinstance(root, MethodType):
+        method, root = root.__func__, root.__self__
+    if not isinstance(root, torch.nn.Module):
+        return None
+    forward = getattr(type(root), "forward", None)
+    return type(root), getattr(forward, "__code__", forward), method, resumption, repr(settings)

@@ -1,0 +1,206 @@
+"""Modules of one class share what is compiled (`runtime/siblings.py`), and integers that choose what they read."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+import lampwork
+
+
+@pytest.fixture(autouse=True)
+def _anew():
+    lampwork.reset()
+
+
+class Block(torch.nn.Module):
+    def __init__(self, index, width=4):
+        super().__init__()
+        self.index = index
+        self.linear = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.relu(self.linear(x))
+
+
+class Numbered(Block):
+    def forward(self, x, rows):
+        return super().forward(x) * (self.index + 1) + rows[self.index]
+
+
+@lampwork.disable
+def not_compiled():
+    pass
+
+
+class Breaking(Block):
+    def forward(self, x):
+        y = self.linear(x)
+        not_compiled()
+        return y * 2
+
+
+def compiled_each(blocks, **options):
+    return [lampwork.compile(each, options={"cache": False}, **options) for each in blocks]
+
+
+def captures(blocks):
+    return sum(lampwork.stats(each)["captures"] for each in blocks)
+
+
+def test_equal_blocks_are_captured_once():
+    blocks = [Block(number) for number in range(6)]
+    ours = compiled_each(blocks)
+    x = torch.randn(3, 4)
+    for block, each in zip(blocks, ours):
+        torch.testing.assert_close(each(x), block(x))
+    assert captures(ours) == 1
+    assert [lampwork.stats(each)["cache_hits"] for each in ours] == [0, 1, 1, 1, 1, 1]
+    wide = compiled_each([Block(0, 5)])
+    torch.testing.assert_close(wide[0](torch.ones(3, 5)), wide[0].__lampwork__.function(torch.ones(3, 5)))
+    assert captures(wide) == 1
+
+
+def test_training():
+    blocks = [Block(number) for number in range(3)]
+    x = torch.randn(3, 4)
+    ours = compiled_each(blocks)
+    for block, each in zip(blocks, ours):
+        each(x).sum().backward()
+        mine = [parameter.grad for parameter in block.parameters()]
+        block.zero_grad()
+        block(x).sum().backward()
+        for one, parameter in zip(mine, block.parameters()):
+            torch.testing.assert_close(one, parameter.grad)
+    assert captures(ours) == 1
+
+
+def test_a_number_that_differs_and_what_it_chooses():
+    """0 and 1 are numbers of their own; all above them are one."""
+    blocks = [Numbered(number) for number in range(8)]
+    rows = [torch.randn(4) for _ in blocks]
+    ours = compiled_each(blocks)
+    x = torch.randn(3, 4)
+    for block, each in zip(blocks, ours):
+        torch.testing.assert_close(each(x, rows), block(x, rows))
+    assert captures(ours) == 3
+    table = {number: torch.randn(4) for number in range(8)}
+    for block, each in zip(blocks, ours):
+        torch.testing.assert_close(each(x, table), block(x, table))
+    assert captures(ours) <= 6
+
+
+def test_an_element_that_is_not_there():
+    blocks = [Numbered(number) for number in range(5)]
+    rows = [torch.randn(4) for _ in blocks]
+    ours = compiled_each(blocks)
+    x = torch.randn(3, 4)
+    for each in ours:
+        each(x, rows)
+    blocks[3].index = 17
+    with pytest.raises(IndexError):
+        ours[3](x, rows)
+    blocks[3].index = -2
+    torch.testing.assert_close(ours[3](x, rows), blocks[3](x, rows))
+    blocks[4].index = 2
+    torch.testing.assert_close(ours[4](x, rows), blocks[4](x, rows))
+    rows[2] = torch.randn(3, 4)
+    torch.testing.assert_close(ours[4](x, rows), blocks[4](x, rows))
+
+
+def test_what_is_chosen_is_written():
+    class Cache:
+        def __init__(self):
+            self.kept = None
+
+    class Caching(Block):
+        def forward(self, x, caches):
+            mine = caches[self.index]
+            mine.kept = x if mine.kept is None else torch.cat([mine.kept, x])
+            return super().forward(mine.kept)
+
+    blocks = [Caching(number) for number in range(6)]
+    ours = compiled_each(blocks)
+    caches, others = ([Cache() for _ in blocks] for _ in range(2))
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        for block, each in zip(blocks, ours):
+            torch.testing.assert_close(each(x, caches), block(x, others))
+        for one, other in zip(caches, others):
+            torch.testing.assert_close(one.kept, other.kept)
+    assert captures(ours) <= 9
+
+
+def test_one_element_for_all():
+    """Which of the elements are one object is a fact of its own."""
+
+    class Compared(Block):
+        def forward(self, x, rows):
+            return x * 2 if rows[self.index] is rows[0] else x + rows[self.index]
+
+    blocks = [Compared(number) for number in range(5)]
+    row = torch.ones(4)
+    x = torch.randn(3, 4)
+    ours = compiled_each(blocks)
+    for rows in ([torch.ones(4) for _ in blocks], [row] * 5, [row, torch.ones(4), row, torch.ones(4), row]):
+        for block, each in zip(blocks, ours):
+            torch.testing.assert_close(each(x, rows), block(x, rows))
+
+
+def test_breaks_and_other_settings():
+    blocks = [Breaking(number) for number in range(4)]
+    ours = compiled_each(blocks)
+    x = torch.randn(3, 4)
+    for block, each in zip(blocks, ours):
+        torch.testing.assert_close(each(x), block(x))
+    assert captures(ours) == 2  # the block, and what follows its break
+    others = compiled_each([Block(0), Block(1)], dynamic=False)
+    for each in (*compiled_each([Block(0)]), *others):
+        each(x)
+    assert captures(others) == 1
+
+
+def test_a_method_that_is_replaced():
+    blocks = [Block(number) for number in range(3)]
+    ours = compiled_each(blocks)
+    x = torch.randn(3, 4)
+    ours[0](x)
+    blocks[1].linear.forward = lambda x: x * 0
+    blocks[2].linear = torch.nn.Identity()
+    for block, each in zip(blocks, ours):
+        torch.testing.assert_close(each(x), block(x))
+
+
+def test_threads_that_compile_equal_blocks_at_once():
+    blocks = [Block(number) for number in range(8)]
+    ours = compiled_each(blocks)
+    x = torch.randn(3, 4)
+    results: dict[int, torch.Tensor] = {}
+
+    def run(place):
+        results[place] = ours[place](x)
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    for place, block in enumerate(blocks):
+        torch.testing.assert_close(results[place], block(x))
+
+
+def test_nothing_outlives_the_blocks():
+    from lampwork.runtime import siblings
+
+    before = len(siblings._shared)
+    ours = compiled_each([Block(0), Block(1)])
+    for each in ours:
+        each(torch.randn(3, 4))
+    assert len(siblings._shared) == before + 1
+    del ours, each
+    import gc
+
+    gc.collect()
+    assert len(siblings._shared) == before
