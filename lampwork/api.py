@@ -60,7 +60,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
-    regions: Mapping[str, object] | None = None,
+    regions: Mapping[str, object] | str | None = None,
 ) -> Module: ...
 @overload
 def compile(
@@ -72,7 +72,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
-    regions: Mapping[str, object] | None = None,
+    regions: Mapping[str, object] | str | None = None,
 ) -> Callable[P, R]: ...
 @overload
 def compile(
@@ -84,7 +84,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
-    regions: Mapping[str, object] | None = None,
+    regions: Mapping[str, object] | str | None = None,
 ) -> Compiler: ...
 @is_called_natively
 def compile(
@@ -96,7 +96,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     backend: Backend = "lampwork",
     disable: bool = False,
-    regions: Mapping[str, object] | None = None,
+    regions: Mapping[str, object] | str | None = None,
 ) -> Any:
     """A callable with the results of `function`, which runs faster; for a module, a module with the same state.
 
@@ -112,7 +112,8 @@ def compile(
                `torch.fx.GraphModule` and example inputs, run after Lampwork's capture
     disable    return `function` as it is
     regions    settings by submodule: {"layers.*": {"mode": "max-autotune"}, "head": "eager"}. A pattern (of `fnmatch`)
-               names submodules as `named_modules` does, the first that matches counts. A graph ends at each of them
+               names submodules as `named_modules` does, the first that matches counts. A graph ends at each of them.
+               "blocks": the blocks that the model repeats, which are compiled once, with the same settings
 
     Nothing is compiled before the first call. Raises `OptionError` for an invalid argument, TypeError for something
     that cannot be called.

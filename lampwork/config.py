@@ -235,7 +235,7 @@ def make_settings(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
-    regions: Mapping[str, object] | None = None,
+    regions: Mapping[str, object] | str | None = None,
 ) -> Settings:
     """Checked settings. Raises `OptionError` naming the valid choices for an unknown mode, option or a wrong type."""
     if not isinstance(fullgraph, bool):
@@ -265,17 +265,26 @@ def make_settings(
     if not 0 <= values.get("memory_budget", 1.0) <= 1:
         raise OptionError(f"option 'memory_budget' must be from 0 to 1, not {values['memory_budget']!r}")
     _check_numerics(values.get("numerics", "default"), values.get("freeze", False))
-    parts = _regions(regions) if regions is not None else ()
+    own = Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values))
+    parts = _regions(regions, own) if regions is not None else ()
     if parts and fullgraph:
         raise OptionError("fullgraph asks for one graph, and regions=... divides it: leave one of the two out")
     if parts and mode == "auto":
         raise OptionError("mode 'auto' chooses settings by itself: leave it or regions=... out")
-    return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values), parts)
+    return replace(own, regions=parts)
 
 
-def _regions(regions: object) -> tuple[tuple[str, Settings | None], ...]:
+#: In the place of a pattern: the blocks that the model repeats, which `regions="blocks"` asks for.
+BLOCKS = "<blocks>"
+
+
+def _regions(regions: object, own: Settings) -> tuple[tuple[str, Settings | None], ...]:
+    """`own`: the settings around them, which the blocks that the model repeats have, too."""
+    if regions == "blocks":
+        return ((BLOCKS, own),)
     if not isinstance(regions, Mapping) or not all(isinstance(pattern, str) for pattern in regions):
-        raise OptionError(f"regions must be a dict such as {{'layers.*': {{'mode': ...}}}}, not {regions!r}")
+        what = "'blocks', or a dict such as {'layers.*': {'mode': ...}}"
+        raise OptionError(f"regions must be {what}, not {regions!r}")
     return tuple((pattern, _region(pattern, value)) for pattern, value in regions.items())
 
 

@@ -3,6 +3,8 @@
 A submodule with settings of its own is a region of its own: a graph ends where it is called, and it is called as if
 `lampwork.compile` had been applied to it alone, or as it is ("eager"). What stands around it is compiled as before.
 
+`regions="blocks"` names the blocks that the model repeats, for which what is compiled once serves all.
+
     keys(model, settings)             the submodules that have settings of their own, by id: what capture asks
     call(key, module, *args)          what capture calls in place of such a submodule: interpreted, with a break inside
     join(compiled, model, ...)        registers the regions' settings, as long as `compiled` lives
@@ -13,13 +15,14 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any
 
 import torch
 
-from lampwork.config import Settings
+from lampwork.config import BLOCKS, Settings
 from lampwork.errors import OptionError
 
 EAGER = "eager"
@@ -44,12 +47,24 @@ def keys(root: object, settings: Settings) -> Mapping[int, str]:
     if not settings.regions or not isinstance(root, torch.nn.Module):
         return {}
     found: dict[int, str] = {}
+    blocks = _blocks(root) if any(pattern == BLOCKS for pattern, _ in settings.regions) else frozenset()
     for name, module in root.named_modules():
         for pattern, own in settings.regions if name else ():
-            if fnmatch.fnmatchcase(name, pattern):
+            if id(module) in blocks if pattern == BLOCKS else fnmatch.fnmatchcase(name, pattern):
                 found[id(module)] = _key(own)
                 break
     return found
+
+
+def _blocks(root: torch.nn.Module) -> frozenset[int]:
+    """The elements of the model's lists whose class another element of the same list has, by id."""
+    found: set[int] = set()
+    for module in root.modules():
+        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
+            parts = [each for each in module if isinstance(each, torch.nn.Module)]
+            classes = Counter(map(type, parts))
+            found |= {id(each) for each in parts if classes[type(each)] > 1}
+    return frozenset(found)
 
 
 def _key(settings: Settings | None) -> str:
@@ -79,7 +94,7 @@ def join(compiled: Any, root: object, settings: Settings, maker: Callable[[Setti
         raise OptionError(f"regions=... names submodules, and {type(root).__name__} is no torch.nn.Module")
     names = [name for name, _ in root.named_modules() if name]
     for pattern, _ in settings.regions:
-        if not fnmatch.filter(names, pattern):
+        if pattern != BLOCKS and not fnmatch.filter(names, pattern):
             known = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
             raise OptionError(f"regions=... has {pattern!r}, which matches no submodule; there are {known or 'none'}")
     tables = []

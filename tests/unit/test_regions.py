@@ -110,10 +110,38 @@ def test_nothing_is_kept(tokens):
         (Model(), {"regions": {"layers.*": {"mode": "fast"}}}, "unknown mode"),
         (Model(), {"regions": {"layers.*": "eager"}, "fullgraph": True}, "one graph"),
         (Model(), {"regions": {"layers.*": "eager"}, "mode": "auto"}, "by itself"),
-        (Model(), {"regions": ["layers.*"]}, "must be a dict"),
+        (Model(), {"regions": ["layers.*"]}, "must be 'blocks', or a dict"),
         (torch.sin, {"regions": {"layers.*": "eager"}}, "no torch.nn.Module"),
     ],
 )
 def test_wrong_settings(function, settings, words):
     with pytest.raises(lampwork.OptionError, match=words):
         lampwork.compile(function, **settings)
+
+
+def test_blocks_that_a_model_repeats(tokens):
+    class Deep(Model):
+        def __init__(self, depth):
+            super().__init__()
+            self.layers = nn.ModuleList([Block() for _ in range(depth)])
+            self.ends = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+
+    lampwork.reset()
+    model = Deep(7)
+    compiled = lampwork.compile(model, regions="blocks", options={"cache": False})
+    for _ in range(2):
+        torch.testing.assert_close(compiled(tokens), model(tokens))
+    assert made_by(compiled) == {"region": 14}
+    key = regions._key(compiled.__lampwork__.settings.regions[0][1])
+    each = [lampwork.stats(block)["captures"] for block in regions._tables[key].compiled.values()]
+    assert len(each) == 7 and sum(each) == 2  # `scale` differs
+
+
+def test_a_model_that_repeats_nothing():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = lampwork.compile(model, regions="blocks")
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(compiled(x), model(x))
+    assert not lampwork.stats(compiled)["breaks"]
+    with pytest.raises(lampwork.OptionError, match="'blocks', or a dict"):
+        lampwork.compile(model, regions="block")
