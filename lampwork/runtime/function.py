@@ -481,7 +481,7 @@ class CompiledFunction:
         keep it from several."""
         if not (self.serves or self.stored.waiting):
             return
-        from lampwork.runtime.guards.varying import MOST_TURNS, what_turns, what_varied
+        from lampwork.runtime.guards.varying import MOST_TURNS, between_modules, what_turns, what_varied
 
         entries: tuple[Entry | Waiting, ...] = (*self.entries, *self.stored.waiting)
         if len(entries) >= MOST_TURNS:
@@ -491,8 +491,12 @@ class CompiledFunction:
                 if turns and entry in self.entries:
                     self._remove(entry)  # the turns that come now share entries, for which there shall be room
         if self.settings.dynamic is not False:
-            guards = [entry.artifact.guards for entry in entries]
-            self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
+            own = [entry.artifact.guards for entry in self.entries]
+            found = what_varied(own, self._varied, self.function, args, kwargs)
+            if not found:
+                others = [waiting.artifact.guards for waiting in self.stored.waiting]
+                found = between_modules(what_varied(others, self._varied, self.function, args, kwargs))
+            self._varied |= found
 
     def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates, beside: bool) -> Callable | Diagnostic:
         start = time.perf_counter()

@@ -56,6 +56,17 @@ def what_varied(
     return best
 
 
+def between_modules(found: frozenset[Varying]) -> frozenset[Varying]:
+    """Those of them that may be symbols where the entries were made for other modules: numbers in which blocks of a
+    model differ. Modules with other sizes of weights, or other strides of a convolution (parts of a tuple), are other
+    kinds of blocks, which are faster with their numbers known."""
+    static = [(source, kind) for source, kind, _ in found if is_static(source)]
+    if any(kind in ("shape", "stride") for _, kind in static):
+        return frozenset()
+    parts = {source for source, kind in static if kind == "value" and _container(source) is not None}
+    return frozenset(each for each in found if each[0] not in parts)
+
+
 def what_turns(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> frozenset[Varying]:
     """The iterators from outside that keep this call from an entry, by its guards; not those that go over a few
     elements again and again, which are worth an entry each."""

@@ -204,3 +204,26 @@ def test_nothing_outlives_the_blocks():
 
     gc.collect()
     assert len(siblings._shared) == before
+
+
+class Convolving(torch.nn.Module):
+    def __init__(self, width, stride, p):
+        super().__init__()
+        self.convolution, self.p = torch.nn.Conv2d(3, width, 3, stride=stride), p
+
+    def forward(self, x):
+        return torch.nn.functional.dropout(self.convolution(x), self.p, self.training)
+
+
+def test_blocks_of_other_kinds_are_compiled_for_their_sizes():
+    kinds = [(4, 1, 0.1), (8, 1, 0.1), (8, 2, 0.1), (4, 1, 0.2), (4, 1, 0.3), (8, 2, 0.1)]
+    ours = compiled_each([Convolving(*each) for each in kinds])
+    for each in ours:
+        x = torch.randn(1, 3, 8, 8)
+        torch.manual_seed(1)
+        expected = each.__lampwork__.function(x)
+        torch.manual_seed(1)
+        torch.testing.assert_close(each(x), expected)
+        (entry,) = each.__lampwork__.entries
+        assert not entry.artifact.program.sizes
+    assert [lampwork.stats(each)["captures"] for each in ours] == [1, 1, 1, 1, 0, 0]
