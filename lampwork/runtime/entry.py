@@ -9,6 +9,7 @@ exception is the call's own.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -251,8 +252,7 @@ class Entry:
         run_text(self.source, f"<lampwork entry {artifact.name}>", namespace)
         serve = self.serve = namespace["serve"]
         if drive is not None:
-            run_to_end = drive
-            self.serve = lambda function, args, kwargs: run_to_end(serve(function, args, kwargs))
+            self.serve = functools.partial(drive, serve)
         self.holds = head.holds(namespace)
         if artifact.locks:
             self.serve = under_locks(artifact.locks, self.holds, serve, MISS)

@@ -229,7 +229,7 @@ class CompiledFunction:
 
     def break_point(self, outcome: Continue) -> tuple[Callable, Callable | None]:
         """What an entry that ends at a break needs: what makes its result, (callable, args, kwargs, live values) ->
-        suspended call; and what runs such a result to its end, where that is this function's business."""
+        suspended call; and what makes a call and runs it to its end, where that is this function's business."""
         from lampwork.runtime.leave.continuation import BreakPoint, drive
 
         return BreakPoint(self.root, outcome).suspend, drive if self.drives else None

@@ -6,14 +6,8 @@ import pytest
 
 from tests.python.harness import REMAINING, all_programs, run_program
 
-#: Right in a process of its own (`python -m tests.python`); in one that has run thousands of tests, something that is
-#: not found yet holds what the program lets go of during its first call.
-LATE = {"weak_reference_to_what_is_let_go": "after many tests, something holds what the program lets go of"}
-
 
 def _case(feature, name):
-    if name in LATE:
-        return pytest.param(feature, name, marks=[pytest.mark.xfail(reason=LATE[name], strict=False)])
     known = REMAINING.get(name)
     return pytest.param(feature, name, marks=[pytest.mark.xfail(reason=known, strict=True)] if known else [])
 

@@ -107,8 +107,14 @@ class BreakPoint:
         return self._go_on_at(self.raised, (error, *live[: self._kept], *handled))
 
 
-def drive(suspended: object) -> Any:
-    """Runs a call to its end, if it is suspended. Not recursive: a loop may break a million times."""
+def drive(serve: Callable, function: object, args: tuple, kwargs: dict) -> Any:
+    """Runs a call to its end, if `serve` suspends it. Not recursive: a loop may break a million times.
+
+    What is suspended is nobody's but this function's: a caller that handed it over would hold it, and with it what the
+    program lets go of, until all has run (CPython moves an argument into the callee's frame only where nobody else
+    evaluates frames, PEP 523, as `torch.compile` does).
+    """
+    suspended = serve(function, args, kwargs)
     while type(suspended) is Suspended:
         point, live = suspended.point, suspended.live
         start = time.perf_counter()
