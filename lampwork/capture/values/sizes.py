@@ -34,6 +34,8 @@ _SEQUENCES = frozenset({tuple, list, torch.Size})
 _TABLES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
 #: Containers whose symbols are looked for; sets have none, as what is put into them is a number by then.
 _READ = _TABLES | {tuple, list, torch.Size, collections.deque}
+#: What operators of tensors are asked of: a function transform wraps fakes in plain tensors.
+_TENSORS = frozenset({Fake, torch.Tensor})
 _INTEGERS = frozenset({int, bool, torch.SymInt})
 _WHOLE = frozenset({torch.SymInt, torch.SymBool, int, bool})
 _NUMBERS = frozenset({*SYMBOLIC, int, bool, float})
@@ -120,7 +122,7 @@ class SizeFamily(StandInFamily):
 
     def binary(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
-        if left_type is Fake or right_type is Fake:
+        if left_type in _TENSORS or right_type in _TENSORS:
             return op(left, right)
         if counts_in_float(op, left, right):
             return self.world.binary_op(op, counted(left), counted(right))
@@ -135,7 +137,7 @@ class SizeFamily(StandInFamily):
         return self.world.binary_op(op, number(left), number(right))
 
     def inplace(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is Fake:
+        if type(left) in _TENSORS:
             return op(left, right)
         plain, kinds = IN_PLACE[op], {type(left), type(right)}
         if (plain in ARITHMETIC and kinds <= _NUMBERS) or (plain in _LOGIC and kinds <= _WHOLE):
@@ -149,7 +151,7 @@ class SizeFamily(StandInFamily):
 
     def compare(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
-        if left_type is Fake or right_type is Fake:
+        if left_type in _TENSORS or right_type in _TENSORS:
             return op(left, right)
         if is_mixed(left, right):
             return self.world.backed_numbers.compare(op, left, right)
