@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lampwork
+from lampwork import _torch
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -68,3 +69,33 @@ def test_weights_first_met_inside_a_transform(transform, grad):
     compiled, x = lampwork.compile(program, options={"cache": False}), torch.tensor([1.0, 2.0])
     torch.testing.assert_close(compiled(x), program(x))
     assert not lampwork.stats(compiled)["breaks"] and not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_the_first_tensor_of_a_process_that_is_met_inside_of_a_transform():
+    """How tensors are laid out in memory is found by differentiating one, which transforms refuse."""
+    _torch.tensor_layout.cache_clear()
+    offsets = torch.arange(3.0)
+    compiled = lampwork.compile(lambda x: torch.func.vmap(lambda row: row + offsets)(x), options={"cache": False})
+    assert compiled(torch.ones(2, 3)).tolist() == [[1.0, 2.0, 3.0]] * 2
+    assert not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row, n: row + n, lambda row, n: n - row, lambda row, n: row * n, lambda row, n: row / n,
+        lambda row, n: row % n, lambda row, n: row.long() // n, lambda row, n: row.int() * n, lambda row, n: row < n,
+        lambda row, n: row == n, lambda row, n: (row > 0) * n, lambda row, n: torch.where(row < n, row, n - 1),
+    ],
+)  # fmt: skip
+def test_sizes_that_meet_tensors_inside_of_a_transform_stay_symbols(change):
+    def program(x, other):
+        return torch.func.vmap(torch.func.vmap(lambda row: change(row, other.size(0))))(x)
+
+    compiled = lampwork.compile(program, dynamic=True, fullgraph=True, options={"cache": False})
+    for size in (3, 5, 8):
+        x, other = torch.arange(2.0 * size).reshape(2, size) - 3, torch.zeros(size + 1)
+        found, expected = compiled(x, other), program(x, other)
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected)
+    assert lampwork.stats(compiled)["captures"] == 1
