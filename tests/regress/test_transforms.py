@@ -75,8 +75,12 @@ def test_the_first_tensor_of_a_process_that_is_met_inside_of_a_transform():
     """How tensors are laid out in memory is found by differentiating one, which transforms refuse."""
     _torch.tensor_layout.cache_clear()
     offsets = torch.arange(3.0)
-    compiled = lampwork.compile(lambda x: torch.func.vmap(lambda row: row + offsets)(x), options={"cache": False})
-    assert compiled(torch.ones(2, 3)).tolist() == [[1.0, 2.0, 3.0]] * 2
+
+    def program():
+        return torch.func.vmap(lambda row: row + offsets)(torch.ones(2, 3))
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    assert compiled().tolist() == [[1.0, 2.0, 3.0]] * 2
     assert not lampwork.stats(compiled)["fallbacks"]
 
 
