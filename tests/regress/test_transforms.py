@@ -103,3 +103,39 @@ def test_sizes_that_meet_tensors_inside_of_a_transform_stay_symbols(change):
         assert found.dtype == expected.dtype
         torch.testing.assert_close(found, expected)
     assert lampwork.stats(compiled)["captures"] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row, n: row * n, lambda row, n: n - row, lambda row, n: row / n, lambda row, n: row < n,
+        lambda row, n: n * torch.tanh(row / n), lambda row, n: torch.where(row > n, row, n), lambda row, n: row // n,
+    ],
+)  # fmt: skip
+def test_numbers_that_vary_inside_of_a_transform_are_in_one_entry(change, dtype):
+    def program(x, number):
+        return torch.func.vmap(torch.func.vmap(lambda row: change(row, number)))(x)
+
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    x = (torch.arange(12).reshape(3, 4) - 3).to(dtype)
+    for number in (0.3, 0.7, 1.9, -2.25):
+        found, expected = compiled(x, number), program(x, number)
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected)
+    assert lampwork.stats(compiled)["captures"] == 2
+
+
+def test_a_number_is_written_into_what_a_transform_wraps():
+    def program(x, number):
+        def change(row):
+            row = row + 1
+            row *= number
+            return row
+
+        return torch.func.vmap(change)(x)
+
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    for number in (0.3, 0.7, 1.9):
+        assert torch.equal(compiled(torch.ones(3, 2), number), program(torch.ones(3, 2), number))
+    assert lampwork.stats(compiled)["captures"] == 2
