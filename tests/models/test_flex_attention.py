@@ -61,7 +61,9 @@ def test_training(model):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("made", ["flex_attention(x, x, x)", "create_block_mask(causal, 1, 1, 32, 32, device='cpu').to_dense()"])
+@pytest.mark.parametrize(
+    "made", ["flex_attention(x, x, x)", "create_block_mask(causal, 1, 1, 32, 32, device='cpu').to_dense()"]
+)
 def test_in_a_process_that_has_not_called_it(made):
     """The first call loads more of PyTorch: that is no break."""
     program = f"""

@@ -139,3 +139,43 @@ def test_a_number_is_written_into_what_a_transform_wraps():
     for number in (0.3, 0.7, 1.9):
         assert torch.equal(compiled(torch.ones(3, 2), number), program(torch.ones(3, 2), number))
     assert lampwork.stats(compiled)["captures"] == 2
+
+
+class _Doubled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+
+class _TripledInBatches(_Doubled):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 3, in_dims[0]
+
+
+class _NotInBatches(_Doubled):
+    generate_vmap_rule = False
+
+
+@pytest.mark.parametrize("function", [_Doubled, _TripledInBatches, _NotInBatches])
+def test_functions_of_autograd_have_rules_of_their_own_inside_of_vmap(function):
+    """Where nothing is differentiated, the forward was run in every case."""
+    found = []
+    for program in (_batched, lampwork.compile(_batched, options={"cache": False})):
+        try:
+            found.append(program(function, torch.ones(2)).tolist())
+        except RuntimeError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+def _batched(function, x):
+    return torch.func.vmap(lambda row: function.apply(row))(x)

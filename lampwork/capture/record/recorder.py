@@ -249,8 +249,8 @@ class Recorder(Recording):
     def _copy_of_number(self, op: Operator, number: Any, **options: Any) -> Any:
         """Function transforms convert the numbers that meet their tensors; a number is seen as such here."""
         if type(number) is torch.SymInt:
-            made_as = {"dtype": options.get("dtype") or torch.int64, "device": options.get("device") or torch.device("cpu")}
-            return self.call(torch.ops.aten.full.default, ([], number), made_as)
+            dtype, device = options.get("dtype") or torch.int64, options.get("device") or torch.device("cpu")
+            return self.call(torch.ops.aten.full.default, ([], number), {"dtype": dtype, "device": device})
         with self._paused():
             made = op.overload(torch.tensor(number, dtype=_NUMBER_TYPES[type(number)]), **options)
         return self.constant(made)

@@ -565,6 +565,7 @@ _RULES: dict[str, Callable] = {
 #: a product with its inverse on a GPU, and there it is recorded with the number as it is now.
 _EXACT = frozenset({
     "mul", "div", "true_divide", "add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "clamp", "clamp_min", "clamp_max",
-    "fill", "full", "full_like", "new_full", "scalar_tensor", "_to_copy", "masked_fill", "lt", "le", "gt", "ge", "eq", "ne",
+    "fill", "full", "full_like", "new_full", "scalar_tensor", "_to_copy", "masked_fill", "lt", "le", "gt", "ge",
+    "eq", "ne",
 })  # fmt: skip
 _EXACT_ON_GPUS = _EXACT - {"div", "true_divide", "addcmul", "addcdiv", "lerp", "add", "sub", "rsub"}
