@@ -132,10 +132,15 @@ def _import_module(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
     """`importlib.import_module`, by which packages load parts of themselves when these are asked for."""
     if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
         raise Break("import", "importlib.import_module is called with objects")
-    name, package = (lambda name, package=None: (name, package))(*args, **kwargs)
-    if type(name) is not str or (name.startswith(".") and type(package) is not str):
-        return HANDS_ON  # raises
-    return world.names.import_module(importlib.util.resolve_name(name, package))
+    name = args[0] if args else kwargs.get("name")
+    if len(args) + len(kwargs) == 2:
+        try:
+            name = importlib.util.resolve_name(*args, **kwargs)
+        except (TypeError, AttributeError, ImportError):
+            return HANDS_ON  # raises
+    if type(name) is not str or name.startswith("."):
+        return HANDS_ON  # as well
+    return world.names.import_module(name)
 
 
 def _dispatch(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

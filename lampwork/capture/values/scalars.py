@@ -22,7 +22,7 @@ import torch
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
-from lampwork.capture.record.fake import Fake
+from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.assumptions import assume, one_raises
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
@@ -201,7 +201,7 @@ class ScalarFamily(StandInFamily):
         if is_number(left) and is_number(right):
             return self.world.backed_numbers.compare(op, left, right)
         if not is_unbacked(left) and not is_unbacked(right):
-            if not {Fake, _WRAPPED}.isdisjoint((type(left), type(right))):
+            if type(left) in TENSOR_KINDS or type(right) in TENSOR_KINDS:
                 return op(self.symbolic(left), self.symbolic(right))
             return self.world.compare_op(op, taken(left), taken(right))
         if type(left) is Fake:
