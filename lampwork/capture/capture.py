@@ -97,6 +97,7 @@ def capture(
     step = 0
     reason: Diagnostic | None = None
     natively: dict[str, str] = {}
+    _torch.tensor_layout()  # found by differentiating, which no function transform of the program's may see
     with collector.paused():
         regions = keys(function.root if isinstance(function, SuspendedFrames) else function, settings)
         for _ in range(_ATTEMPTS):

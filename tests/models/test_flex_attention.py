@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
@@ -10,6 +14,7 @@ import lampwork
 from lampwork.capture.autograd import flex_attention as capturing
 from tests.unit.codegen.triton.trained_attentions import differentiable
 
+ROOT = Path(__file__).parents[2]
 transformers = pytest.importorskip("transformers")
 
 
@@ -54,3 +59,25 @@ def test_training(model):
         compiled(tokens, labels=tokens, use_cache=False).loss.backward()
     for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "made", ["flex_attention(x, x, x)", "create_block_mask(causal, 1, 1, 32, 32, device='cpu').to_dense()"]
+)
+def test_in_a_process_that_has_not_called_it(made):
+    """The first call loads more of PyTorch: that is no break."""
+    program = f"""
+import torch, lampwork
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+rows = torch.arange(32)
+def causal(b, h, i, j):
+    return rows[i] >= rows[j]
+x = torch.ones(1, 2, 32, 16)
+compiled = lampwork.compile(lambda: {made}, options={{"cache": False}}, fullgraph=True)
+print(compiled().float().mean().item(), len(lampwork.stats(compiled)["fallbacks"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT,
+        env={"LAMPWORK_STRICT": "1", "PATH": "", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "1.0 0", done.stderr[-800:]

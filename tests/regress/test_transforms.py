@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lampwork
+from lampwork import _torch
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -68,3 +69,113 @@ def test_weights_first_met_inside_a_transform(transform, grad):
     compiled, x = lampwork.compile(program, options={"cache": False}), torch.tensor([1.0, 2.0])
     torch.testing.assert_close(compiled(x), program(x))
     assert not lampwork.stats(compiled)["breaks"] and not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_the_first_tensor_of_a_process_that_is_met_inside_of_a_transform():
+    """How tensors are laid out in memory is found by differentiating one, which transforms refuse."""
+    _torch.tensor_layout.cache_clear()
+    offsets = torch.arange(3.0)
+
+    def program():
+        return torch.func.vmap(lambda row: row + offsets)(torch.ones(2, 3))
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    assert compiled().tolist() == [[1.0, 2.0, 3.0]] * 2
+    assert not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row, n: row + n, lambda row, n: n - row, lambda row, n: row * n, lambda row, n: row / n,
+        lambda row, n: row % n, lambda row, n: row.long() // n, lambda row, n: row.int() * n, lambda row, n: row < n,
+        lambda row, n: row == n, lambda row, n: (row > 0) * n, lambda row, n: torch.where(row < n, row, n - 1),
+    ],
+)  # fmt: skip
+def test_sizes_that_meet_tensors_inside_of_a_transform_stay_symbols(change):
+    def program(x, other):
+        return torch.func.vmap(torch.func.vmap(lambda row: change(row, other.size(0))))(x)
+
+    compiled = lampwork.compile(program, dynamic=True, fullgraph=True, options={"cache": False})
+    for size in (3, 5, 8):
+        x, other = torch.arange(2.0 * size).reshape(2, size) - 3, torch.zeros(size + 1)
+        found, expected = compiled(x, other), program(x, other)
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected)
+    assert lampwork.stats(compiled)["captures"] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row, n: row * n, lambda row, n: n - row, lambda row, n: row / n, lambda row, n: row < n,
+        lambda row, n: n * torch.tanh(row / n), lambda row, n: torch.where(row > n, row, n), lambda row, n: row // n,
+    ],
+)  # fmt: skip
+def test_numbers_that_vary_inside_of_a_transform_are_in_one_entry(change, dtype):
+    def program(x, number):
+        return torch.func.vmap(torch.func.vmap(lambda row: change(row, number)))(x)
+
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    x = (torch.arange(12).reshape(3, 4) - 3).to(dtype)
+    for number in (0.3, 0.7, 1.9, -2.25):
+        found, expected = compiled(x, number), program(x, number)
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected)
+    assert lampwork.stats(compiled)["captures"] == 2
+
+
+def test_a_number_is_written_into_what_a_transform_wraps():
+    def program(x, number):
+        def change(row):
+            row = row + 1
+            row *= number
+            return row
+
+        return torch.func.vmap(change)(x)
+
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    for number in (0.3, 0.7, 1.9):
+        assert torch.equal(compiled(torch.ones(3, 2), number), program(torch.ones(3, 2), number))
+    assert lampwork.stats(compiled)["captures"] == 2
+
+
+class _Doubled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+
+class _TripledInBatches(_Doubled):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 3, in_dims[0]
+
+
+class _NotInBatches(_Doubled):
+    generate_vmap_rule = False
+
+
+@pytest.mark.parametrize("function", [_Doubled, _TripledInBatches, _NotInBatches])
+def test_functions_of_autograd_have_rules_of_their_own_inside_of_vmap(function):
+    """Where nothing is differentiated, the forward was run in every case."""
+    found = []
+    for program in (_batched, lampwork.compile(_batched, options={"cache": False})):
+        try:
+            found.append(program(function, torch.ones(2)).tolist())
+        except RuntimeError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+def _batched(function, x):
+    return torch.func.vmap(lambda row: function.apply(row))(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import lampwork
@@ -153,3 +153,32 @@ def test_a_mask_function_of_other_values_is_not_compiled_again():
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert lampwork.stats(compiled)["captures"] == 1
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_lengths_that_vary_cost_no_more_than_one_compile(dynamic):
+    """With a scale of the call's own as well: it is a number that no kernel has."""
+
+    def function(q, k, v, scale):
+        rows = q.size(2)
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s - (i - j) / rows, scale=scale)
+
+    compiled = lampwork.compile(function, options={"cache": False}, dynamic=dynamic, fullgraph=True)
+    for rows, scale in ((40, 0.5), (24, 0.25), (56, 0.75)):
+        arguments = factors(rows=rows)
+        expected = gradients(lambda *each: function(*each, scale), arguments)
+        for ours, theirs in zip(gradients(lambda *each: compiled(*each, scale), arguments), expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert lampwork.stats(compiled)["captures"] == (1 if dynamic else 2)
+
+
+def test_a_mask_without_lists_of_rows_is_not_differentiated():
+    """As in eager, whose backward pass goes through them."""
+    lists = torch.tensor([[[1]]], dtype=torch.int32), torch.tensor([[[[0]]]], dtype=torch.int32)
+    mask = BlockMask.from_kv_blocks(*lists, compute_q_blocks=False)
+    arguments = factors(rows=128, keys=128)
+    for function in (flex_attention, lampwork.compile(flex_attention, options={"cache": False})):
+        with torch.no_grad():
+            assert function(*arguments, block_mask=mask).shape == (2, 2, 128, 8)
+        with pytest.raises(RuntimeError, match="q_indices is None"):
+            function(*arguments, block_mask=mask)

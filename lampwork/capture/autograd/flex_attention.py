@@ -13,6 +13,7 @@ marked as a checkpointed function is: nothing that is as large as the scores is 
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -29,9 +30,9 @@ def has_kernels(args: tuple) -> bool:
     query, key, value = args[:3] if len(args) > 2 else (None, None, None)
     if not all(isinstance(each, torch.Tensor) and _is_on_gpu(each) for each in (query, key, value)):
         return False
-    widths = [each.size(-1) for each in (key, value)]
     types = (torch.float16, torch.bfloat16, torch.float32)
-    return query.dtype in types and all(isinstance(width, int) and width <= 256 for width in widths)
+    # Kernels are for heads of one size: one that is a symbol becomes a number.
+    return query.dtype in types and all(int(each.size(-1)) <= 256 for each in (key, value))
 
 
 def _is_on_gpu(tensor: torch.Tensor) -> bool:
@@ -57,6 +58,9 @@ def flex_attention(
         scores = _Scores.apply(world, query, key, mask, scale)
         scores = run(_torch.modified_scores, (scores, mask, score_mod, score_mod_buffers))
     if scores.requires_grad or value.requires_grad:
+        if block_mask[7] is None:
+            raise RuntimeError("BlockMask q_indices is None. Backward pass requires q_indices to be computed. "
+                               "Please create the BlockMask with compute_q_blocks=True")  # fmt: skip
         recorder.own_gradients = "it applies flex_attention, whose gradients eager does not differentiate"
     return _Softmax.apply(world, number, scores, value, query.dtype, strides)
 
@@ -105,13 +109,13 @@ class _Scores(torch.autograd.Function):
         ctx.world, ctx.scale = world, scale
         precision = _precision(query)
         scores = _product(query.to(precision), _repeated(key, query).to(precision).transpose(-2, -1))
-        return (scores * scale).to(precision)
+        return _scaled(world, scores, scale).to(precision)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         query, key, mask = ctx.saved_tensors
-        gradient = (gradient * ctx.scale).to(query.dtype)
+        gradient = _scaled(ctx.world, gradient, ctx.scale).to(query.dtype)
         gradient = torch.where(mask, gradient, torch.zeros((), dtype=query.dtype, device=query.device))
         of_query = of_key = None
         if ctx.needs_input_grad[1]:
@@ -161,6 +165,11 @@ class _Softmax(torch.autograd.Function):
         if of_sums is not None:
             of_row = of_row - (of_sums / _LN_2).unsqueeze(-1)
         return None, None, weights * (of_weights - of_row), of_value, None, None
+
+
+def _scaled(world: Any, scores: torch.Tensor, scale: Any) -> torch.Tensor:
+    """`scores * scale`, which may be a number of the call, or of its sizes."""
+    return world.binary_op(operator.mul, scores, scale)
 
 
 def _laid_out(world: Any, gradient: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:

@@ -39,6 +39,8 @@ def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
             raise Break("autograd-function", f"{cls.__qualname__} is applied inside of a function transform")
         world.recorder.own_gradients = f"it applies {cls.__qualname__}, whose backward is the user's"
         return _node_class(world, cls).apply(call, *args)
+    if _torch.active_transforms() and not call.may_be_batched():
+        raise Break("autograd-function", f"{cls.__qualname__} is applied inside of a function transform")
     enabled = torch.is_grad_enabled()
     _torch.SET_STATE["grad_mode"](False)
     try:
@@ -65,6 +67,11 @@ class _Call:
         self.materializes = True
         #: Whether the context is filled by a method of its own.
         self.has_setup = world.attribute(cls, "setup_context") is not torch.autograd.Function.setup_context
+
+    def may_be_batched(self) -> bool:
+        """Whether `vmap` runs the forward as it is: else it runs a method of the user's in its place, or raises."""
+        is_overridden = self.world.attribute(self.cls, "vmap") is not torch.autograd.Function.vmap
+        return self.has_setup and not is_overridden and self.world.attribute(self.cls, "generate_vmap_rule") is True
 
     def forward(self, args: tuple, kwargs: dict[str, Any], wanted: tuple[bool, ...]) -> Any:
         """What the user's forward returns."""

@@ -81,6 +81,8 @@ _ARRAY_OF = ObjectRef("function", "lampwork.runtime.leave.post_graph", "array_of
 _OVER_MEMORY = ObjectRef("function", "lampwork.runtime.leave.post_graph", "over_memory")
 _WRAPPER = ObjectRef("function", "lampwork.runtime.leave.post_graph", "wrapper")
 
+_WITH_ATTRIBUTES = ObjectRef("function", "lampwork.runtime.leave.post_graph", "with_attributes")
+
 _RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
 
 
@@ -284,6 +286,17 @@ class Templates(ObjectTemplates):
     def tensor_class(value: torch.Tensor) -> type:
         return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
 
+    def _partial(self, value: functools.partial) -> NewCall:
+        called = (self.template(value.func), *self.items(value.args))
+        keywords = tuple((name, self.template(item)) for name, item in value.keywords.items())
+        made = NewCall(self.loader.guards.reference(functools.partial), called, keywords)
+        held = dict(value.__dict__)
+        if not held:
+            return made
+        attributes = self.items(held.values())
+        self.objects.append(made)
+        return NewCall(_WITH_ATTRIBUTES, (NewValue(len(self.objects) - 1), ConstantValue(tuple(held)), *attributes))
+
     def _new(self, value: Any) -> Template:
         kind = type(value)
         reference = self.loader.guards.reference
@@ -301,14 +314,7 @@ class Templates(ObjectTemplates):
                 value, lambda: NewMethod(self.template(value.__func__), self.template(value.__self__))
             )
         if kind is functools.partial:
-            return self._after_parts(
-                value,
-                lambda: NewCall(
-                    reference(functools.partial),
-                    (self.template(value.func), *self.items(value.args)),
-                    tuple((name, self.template(item)) for name, item in value.keywords.items()),
-                ),
-            )
+            return self._after_parts(value, lambda: self._partial(value))
         if kind is weakref.ReferenceType and value() is not None and value.__callback__ is None:
             return self._after_parts(value, lambda: NewCall(reference(weakref.ref), (self.template(value()),)))
         if isinstance(value, numpy.dtype) and value.isbuiltin == 1:

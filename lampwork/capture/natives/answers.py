@@ -134,8 +134,17 @@ def _calls_first(native: Any) -> Any:
 
 
 def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
-    """`inspect.signature` of a Python function or method: decided by its code, defaults and `__wrapped__` chain."""
+    """`inspect.signature` of a Python function or method: decided by its code, defaults and `__wrapped__` chain; of a
+    partial: by that of its function, what it adds is among the defaults."""
     target = function
+    if type(target) is functools.partial and not kwargs:
+        for name in ("__signature__", "__text_signature__", "__wrapped__"):
+            if world.attribute_or(target, name, MISSING) is not MISSING:
+                raise Break("native-argument", "inspect.signature of a partial that carries a signature of its own")
+        inner, args, keywords = (world.attribute(target, name) for name in ("func", "args", "keywords"))
+        _signature(world, inner)
+        world.touch(keywords)
+        return inspect.signature(functools.partial(inner, *args, **keywords))
     while True:
         target = target.__func__ if type(target) is MethodType else target
         if isinstance(target, type) and world.loader.class_source(target) is None:

@@ -10,6 +10,8 @@ What rules of native functions do is in `perform.py`.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
 import threading
 import types
@@ -126,6 +128,21 @@ def _call_pure(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, 
     return function(*args, **kwargs) if all(map(world.data.is_text_data, (*args, *kwargs.values()))) else HANDS_ON
 
 
+def _import_module(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`importlib.import_module`, by which packages load parts of themselves when these are asked for."""
+    if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
+        raise Break("import", "importlib.import_module is called with objects")
+    name = args[0] if args else kwargs.get("name")
+    if len(args) + len(kwargs) == 2:
+        try:
+            name = importlib.util.resolve_name(*args, **kwargs)
+        except (TypeError, AttributeError, ImportError):
+            return HANDS_ON  # raises
+    if type(name) is not str or name.startswith("."):
+        return HANDS_ON  # as well
+    return world.names.import_module(name)
+
+
 def _dispatch(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return dispatched(world, function, args[0]) if len(args) == 1 and not kwargs else HANDS_ON
 
@@ -213,6 +230,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (STATE_READERS.__contains__, perform.read_state),
     (CONSTANT_ANSWERS.__contains__, perform.natively),
     (PURE_FUNCTIONS.__contains__, _call_pure),
+    (lambda function: function is importlib.import_module, _import_module),
     (lambda function: function.__code__ is DISPATCH_CODE, _dispatch),
     # Made while capturing, a coroutine would be one that nobody awaits, which Python warns of.
     (

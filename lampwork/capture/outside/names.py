@@ -7,6 +7,7 @@ graph (`effects.py`). Once the program holds a module's variables as a dict, all
 from __future__ import annotations
 
 import builtins
+import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -222,6 +223,19 @@ class Names:
         except ImportError as error:
             self._note_missing(error.name)
             raise
+        return self._imported(module)
+
+    def import_module(self, name: str) -> Any:
+        """What `importlib.import_module` returns for an absolute name."""
+        try:
+            with self.world.recorder._paused():
+                module = importlib.import_module(name)
+        except ImportError as error:
+            self._note_missing(error.name)
+            raise
+        return self._imported(module)
+
+    def _imported(self, module: Any) -> Any:
         self.guards.is_object(self.sources.module(module.__name__), module)
         if id(module) not in self.loader.by_value:
             self.loader.remember(module, module, self.sources.module(module.__name__))

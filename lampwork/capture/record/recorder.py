@@ -160,7 +160,7 @@ class Recorder(Recording):
                 return self._call_cudnn_batch_norm(*args, **kwargs)
             if args[5] and args[3] is not None and args[4] is not None:
                 return self._train_cudnn_batch_norm(*args)
-        elif op.base == "_to_copy" and type(args[0]) in _NUMBER_TYPES:
+        elif op.base == "_to_copy" and type(args[0]) in _NUMBERS:
             return self._copy_of_number(op, *args, **kwargs)
         elif op.base == "_efficientzerotensor":
             return self._call_zero_tensor(*args, **kwargs)
@@ -248,6 +248,9 @@ class Recorder(Recording):
 
     def _copy_of_number(self, op: Operator, number: Any, **options: Any) -> Any:
         """Function transforms convert the numbers that meet their tensors; a number is seen as such here."""
+        if type(number) is torch.SymInt:
+            dtype, device = options.get("dtype") or torch.int64, options.get("device") or torch.device("cpu")
+            return self.call(torch.ops.aten.full.default, ([], number), {"dtype": dtype, "device": device})
         with self._paused():
             made = op.overload(torch.tensor(number, dtype=_NUMBER_TYPES[type(number)]), **options)
         return self.constant(made)

@@ -420,6 +420,11 @@ def _scalar_tensor(scalars: Scalars, value: Any, dtype: Any = None, **options: A
     return scalars.run(aten._to_copy.default, scalars.scalar(value, torch.float64), dtype=dtype)
 
 
+def _convert(scalars: Scalars, x: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    """Function transforms convert the numbers that meet their tensors."""
+    return None if isinstance(x, Fake) else _scalar_tensor(scalars, x, dtype=dtype or torch.float64, device=device)
+
+
 def _masked_fill(scalars: Scalars, x: Any, mask: Any, value: Any) -> Any:
     dtype = _result_type(x)
     if dtype is not x.dtype:
@@ -547,7 +552,7 @@ _RULES: dict[str, Callable] = {
     "clamp_min": lambda scalars, x, min: _clamp(scalars, x, min, misses=x.is_cuda),
     "clamp_max": lambda scalars, x, max: _clamp(scalars, x, None, max, misses=x.is_cuda),
     "fill": _fill, "full": _full, "full_like": _like(aten.full_like.default), "new_full": _like(aten.new_full.default),
-    "scalar_tensor": _scalar_tensor, "masked_fill": _masked_fill, "leaky_relu": _leak,
+    "scalar_tensor": _scalar_tensor, "_to_copy": _convert, "masked_fill": _masked_fill, "leaky_relu": _leak,
     "leaky_relu_backward": _leak_of_gradient, "elu": _elu, "elu_backward": _elu_of_gradient, "celu": _celu,
     "softplus": _softplus, "softplus_backward": _softplus_of_gradient, "addmm": _add_product(aten.mm.default),
     "addmv": _add_product(aten.mv.default), "addr": _add_product(aten.outer.default),
@@ -560,6 +565,7 @@ _RULES: dict[str, Callable] = {
 #: a product with its inverse on a GPU, and there it is recorded with the number as it is now.
 _EXACT = frozenset({
     "mul", "div", "true_divide", "add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "clamp", "clamp_min", "clamp_max",
-    "fill", "full", "full_like", "new_full", "scalar_tensor", "masked_fill", "lt", "le", "gt", "ge", "eq", "ne",
+    "fill", "full", "full_like", "new_full", "scalar_tensor", "_to_copy", "masked_fill", "lt", "le", "gt", "ge",
+    "eq", "ne",
 })  # fmt: skip
 _EXACT_ON_GPUS = _EXACT - {"div", "true_divide", "addcmul", "addcdiv", "lerp", "add", "sub", "rsub"}

@@ -22,7 +22,7 @@ import torch
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
-from lampwork.capture.record.fake import Fake
+from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.assumptions import assume, one_raises
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
@@ -73,6 +73,8 @@ from lampwork.ir.program import UNUSUAL_SIDE
 if TYPE_CHECKING:
     from lampwork.capture.machine import Frame
 
+#: The class of the tensors that function transforms wrap fakes in.
+_WRAPPED = torch.Tensor
 #: Functions that make floating-point numbers of integers.
 _FLOAT_FUNCTIONS = frozenset({each.function for each in OPERATIONS.values() if each.kind("int") == "float"}) & FUNCTIONS
 
@@ -96,6 +98,8 @@ class ScalarFamily(StandInFamily):
         elif type(left) is Fake or type(right) is Fake:
             if op is operator.pow:
                 return self._power(left, right)
+            return op(self.symbolic(left), self.symbolic(right))
+        elif _WRAPPED in (type(left), type(right)) and op in ARITHMETIC and op is not operator.pow:
             return op(self.symbolic(left), self.symbolic(right))
         return self.world.binary_op(op, taken(left), taken(right))
 
@@ -123,6 +127,8 @@ class ScalarFamily(StandInFamily):
             return op(left, chosen_beside(right, left) if right.is_either else beside(right, left))
         if type(left) is Fake:
             return op(left, self._exponent(left, right) if plain is operator.pow else self.symbolic(right))
+        if type(left) is _WRAPPED and is_backed(right) and plain in ARITHMETIC and plain is not operator.pow:
+            return op(left, self.symbolic(right))
         if is_unbacked(left) or is_unbacked(right) or type(right) is Fake:
             return self.binary(plain, left, right)
         if plain in ARITHMETIC and is_number(left) and is_number(right):
@@ -195,7 +201,7 @@ class ScalarFamily(StandInFamily):
         if is_number(left) and is_number(right):
             return self.world.backed_numbers.compare(op, left, right)
         if not is_unbacked(left) and not is_unbacked(right):
-            if type(left) is Fake or type(right) is Fake:
+            if type(left) in TENSOR_KINDS or type(right) in TENSOR_KINDS:
                 return op(self.symbolic(left), self.symbolic(right))
             return self.world.compare_op(op, taken(left), taken(right))
         if type(left) is Fake:

@@ -17,7 +17,7 @@ import torch
 
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.plain import is_plain
-from lampwork.capture.record.fake import DataDependent, Fake
+from lampwork.capture.record.fake import TENSOR_KINDS, DataDependent
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
 from lampwork.capture.values.memberships import contains_symbol
@@ -120,7 +120,7 @@ class SizeFamily(StandInFamily):
 
     def binary(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
-        if left_type is Fake or right_type is Fake:
+        if left_type in TENSOR_KINDS or right_type in TENSOR_KINDS:
             return op(left, right)
         if counts_in_float(op, left, right):
             return self.world.binary_op(op, counted(left), counted(right))
@@ -135,7 +135,7 @@ class SizeFamily(StandInFamily):
         return self.world.binary_op(op, number(left), number(right))
 
     def inplace(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is Fake:
+        if type(left) in TENSOR_KINDS:
             return op(left, right)
         plain, kinds = IN_PLACE[op], {type(left), type(right)}
         if (plain in ARITHMETIC and kinds <= _NUMBERS) or (plain in _LOGIC and kinds <= _WHOLE):
@@ -149,7 +149,7 @@ class SizeFamily(StandInFamily):
 
     def compare(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
-        if left_type is Fake or right_type is Fake:
+        if left_type in TENSOR_KINDS or right_type in TENSOR_KINDS:
             return op(left, right)
         if is_mixed(left, right):
             return self.world.backed_numbers.compare(op, left, right)

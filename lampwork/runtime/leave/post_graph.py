@@ -55,6 +55,12 @@ def over_memory(cls: type, plain: Any, requires_grad: bool, names: tuple, *value
     return made
 
 
+def with_attributes(made: Any, names: tuple, *values: object) -> Any:
+    """`made`, which holds `values` under `names` as well."""
+    made.__dict__.update(zip(names, values, strict=True))
+    return made
+
+
 def raise_version(tensor: torch.Tensor, writes: int) -> None:
     """Autograd is told that a tensor of a wrapper subclass was written."""
     for _ in range(writes):

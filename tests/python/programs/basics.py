@@ -401,6 +401,16 @@ def returns_partial_and_method(x):
 
 
 @program(x4)
+def returns_partials_with_attributes(x):
+    def scaled(a, by):
+        return a * by
+
+    named = functools.update_wrapper(functools.partial(scaled, by=x), scaled)
+    named.seen = [x + 1]
+    return named(x), list(vars(named)), named.seen, named.__name__, named
+
+
+@program(x4)
 def generators(x):
     def produce():
         yield x

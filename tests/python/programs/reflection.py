@@ -50,6 +50,18 @@ def signatures(x):
 
 
 @program(vector)
+def signatures_of_partials(x):
+    def scaled(a, b, *, by, and_then=2):
+        return a * b * by + and_then
+
+    found = []
+    for partial in (functools.partial(scaled, by=x), functools.partial(scaled, x), functools.partial(_documented, b=4)):
+        parameters = inspect.signature(partial).parameters.values()
+        found.append([(each.name, each.kind, each.default is inspect.Parameter.empty) for each in parameters])
+    return found, inspect.signature(functools.partial(scaled, by=x)).parameters["by"].default + 1
+
+
+@program(vector)
 def arguments_bound_by_signature(x):
     bound = inspect.signature(_documented).bind(x, b=3)
     bound.apply_defaults()

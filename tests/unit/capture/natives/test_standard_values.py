@@ -62,3 +62,36 @@ def test_left_to_eager():
     compiled = lampwork.compile(from_outside)
     for day in (datetime.date(2020, 1, 1), datetime.date(2021, 3, 4)):
         assert str(compiled(torch.ones(2), day)) == str(from_outside(torch.ones(2), day))
+
+
+def test_packages_that_load_parts_of_themselves_when_asked(tmp_path, monkeypatch):
+    """By a `__getattr__` of the module: the part is loaded while capturing, as an import statement loads one."""
+    (tmp_path / "lazily").mkdir()
+    (tmp_path / "lazily" / "__init__.py").write_text(
+        "import importlib\n\n\ndef __getattr__(name):\n    return importlib.import_module(f'.{name}', __name__)\n"
+    )
+    (tmp_path / "lazily" / "part.py").write_text("FACTOR = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lazily = importlib.import_module("lazily")
+
+    def program(x):
+        return x * lazily.part.FACTOR
+
+    compiled = lampwork.compile(program, options={"cache": False}, fullgraph=True)
+    for _ in range(2):
+        assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert not lampwork.stats(compiled)["fallbacks"]
+    lazily.part.FACTOR = 4
+    assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+
+
+def test_a_module_that_is_not_there(tmp_path):
+    def program(x):
+        try:
+            importlib.import_module("no_module_of_this_name")
+        except ModuleNotFoundError as error:
+            return x, error.name
+        return x, None
+
+    compiled = lampwork.compile(program, options={"cache": False}, fullgraph=True)
+    assert compiled(torch.ones(2))[1] == "no_module_of_this_name"
