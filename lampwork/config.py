@@ -229,6 +229,12 @@ class Settings:
     options: Options = Options()
     regions: tuple[tuple[str, Settings | None], ...] = ()
 
+    @property
+    def without_digest(self) -> str:
+        """The name of the first pass that has none, of these settings or a region's; empty where all have."""
+        parts = [self, *(own for _, own in self.regions if own is not None)]
+        return next(filter(None, (each.options.passes.without_digest for each in parts)), "")
+
 
 def make_settings(
     fullgraph: bool = False,
