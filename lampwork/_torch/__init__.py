@@ -20,6 +20,7 @@ from lampwork._torch.library import (
     cpu_random_state_bytes,
     cudnn_batch_norm,
     direct_call,
+    derivative_in_python,
     draws_random_numbers,
     fake_kernel,
     finds_sizes,

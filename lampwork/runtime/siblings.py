@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import SuspendedFrames
@@ -37,7 +38,8 @@ class Known:
     def __init__(self, is_shared: bool) -> None:
         self.is_shared = is_shared
         self.lock = threading.RLock()
-        self.artifacts: tuple[Artifact, ...] = ()
+        #: With what their operators of other libraries were when they were made.
+        self._artifacts: tuple[tuple[Artifact, tuple], ...] = ()
         self.on_disk: StoredEntries | None = None
 
     def add(self, artifact: Artifact) -> None:
@@ -46,11 +48,27 @@ class Known:
             if isinstance(artifact.outcome, RunEagerly):
                 return
             with self.lock:
-                self.artifacts = (artifact, *self.artifacts)[:MOST]
+                self._artifacts = ((artifact, in_force(artifact)), *self._artifacts)[:MOST]
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Those whose operators are what they were: a library, or the cell of a notebook, may register another
+        derivative."""
+        for artifact, operators in self._artifacts:
+            if not operators or operators == in_force(artifact):
+                yield artifact
 
     def forget(self) -> None:
         with self.lock:
-            self.artifacts, self.on_disk = (), None
+            self._artifacts, self.on_disk = (), None
+
+
+def in_force(artifact: Artifact) -> tuple:
+    """What the operators of other libraries are now that `artifact` calls; empty where it calls none."""
+    if not artifact.operators:
+        return ()
+    from lampwork.runtime.cache.operators import declaration
+
+    return tuple((declaration(name), _torch.derivative_in_python(name)) for name in artifact.operators)
 
 
 def known_of(function: Callable, settings: Settings) -> Known:

@@ -144,7 +144,7 @@ class Stored:
         start = time.perf_counter()
         try:
             with self.known.lock:
-                found = self._first_fitting(iter(self.known.artifacts), args, kwargs)
+                found = self._first_fitting(self.known.artifacts(), args, kwargs)
                 return found or (self._read_cache(args, kwargs) if self.uses_cache else None)
         except Exception as error:
             if environment.strict:

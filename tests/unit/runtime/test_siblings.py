@@ -204,3 +204,25 @@ def test_nothing_outlives_the_blocks():
 
     gc.collect()
     assert len(siblings._shared) == before
+
+
+def test_a_derivative_that_is_registered_anew():
+    @torch.library.custom_op("siblings::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            return twice(x)
+
+    kept = []
+    doubled, fivefold = (lambda context, gradient: gradient * 2), (lambda context, gradient: gradient * 5)
+    for backward, factor, captured in ((doubled, 2.0, 1), (fivefold, 5.0, 1), (fivefold, 5.0, 0)):
+        twice.register_autograd(backward)
+        x = torch.ones(3, requires_grad=True)
+        kept.append(lampwork.compile(Twice(), options={"cache": False}))
+        kept[-1](x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.full((3,), factor))
+        assert lampwork.stats(kept[-1])["captures"] == captured
