@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lampwork import _torch
-from lampwork.config import Settings
+from lampwork.config import Settings, cache_scope
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import SuspendedFrames
 from lampwork.ir.region import RunEagerly
@@ -91,4 +91,4 @@ def _key(function: Callable, settings: Settings) -> tuple | None:
     if not isinstance(root, torch.nn.Module):
         return None
     forward = getattr(type(root), "forward", None)
-    return type(root), getattr(forward, "__code__", forward), method, resumption, repr(settings)
+    return type(root), getattr(forward, "__code__", forward), method, resumption, repr(settings), cache_scope()

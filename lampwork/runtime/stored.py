@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lampwork")
 
-#: The level of LAMPWORK_DEBUG from which on stages are shown.
-STAGES_SHOWN = 3
-
-
 class Waiting:
     """An artifact that has fitted no call of this function yet. An entry, whose guards are compiled, is made of it
     where it fits one, or is asked a second time."""
@@ -115,8 +111,8 @@ class Stored:
     @property
     def _reuses(self) -> bool:
         """Whether anything but what a file holds may serve."""
-        if environment.debug >= STAGES_SHOWN or environment.stop_at:
-            return False  # such entries have no stages that could be shown or interpreted
+        if self.compiled.observer is not None and self.compiled.observer.needs_stages:
+            return False
         if self.shipped is not None and self.shipped.strict:
             return False
         return self.compiled.runs_pipeline
