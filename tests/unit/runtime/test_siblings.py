@@ -226,3 +226,16 @@ def test_a_derivative_that_is_registered_anew():
         kept[-1](x).sum().backward()
         torch.testing.assert_close(x.grad, torch.full((3,), factor))
         assert lampwork.stats(kept[-1])["captures"] == captured
+
+
+def test_artifacts_that_do_not_fit_are_not_made_ready():
+    """Hooks have numbers, so blocks with hooks share nothing: each looks at what all others have made."""
+    blocks = [Block(number) for number in range(4)]
+    for block in blocks:
+        block.register_forward_hook(lambda module, args, result: result * 2)
+    ours = compiled_each(blocks)
+    for x in (torch.randn(3, 4), torch.randn(3, 4, dtype=torch.float64).float().requires_grad_(), torch.randn(2, 3, 4)):
+        for block, each in zip(blocks, ours):
+            torch.testing.assert_close(each(x), block(x))
+    waiting = [each for one in ours for each in one.__lampwork__.stored.waiting]
+    assert waiting and not any(each.entry for each in waiting)
