@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lampwork")
 
+
 class Waiting:
     """An artifact that has fitted no call of this function yet. An entry, whose guards are compiled, is made of it
     where it fits one."""

@@ -192,7 +192,7 @@ def _call_whole(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
 
 
 def _vouch(world: TorchWorld, function: FunctionType) -> None:
-    """Notes that the user's word stands for what a function does. What it closes over, and its defaults, have no guards,
+    """Notes that the user vouches for what a function does. What it closes over, and its defaults, have no guards,
     and other functions have its code: it is this very one."""
     world.vouched |= _library_of(function)
     origin = world.loader.origin(function)
