@@ -167,12 +167,19 @@ def _not_used(name: str, remedy: str) -> None:
 
 environment = _read_environment()
 
-_cache_dirs: list[str] = []
+#: Those of `use_cache_dir`, with an object that stands for the block.
+_cache_dirs: list[tuple[str, object]] = []
 
 
 def cache_dir() -> str:
     """The folder of the on-disk cache: `LAMPWORK_CACHE_DIR`, or the innermost `use_cache_dir`."""
-    return _cache_dirs[-1] if _cache_dirs else environment.cache_dir
+    return _cache_dirs[-1][0] if _cache_dirs else environment.cache_dir
+
+
+def cache_scope() -> object:
+    """What stands for the innermost `use_cache_dir`; None outside. What is compiled within one is shared in memory
+    within it alone, as in a process of its own."""
+    return _cache_dirs[-1][1] if _cache_dirs else None
 
 
 def cache_url() -> str:
@@ -183,12 +190,13 @@ def cache_url() -> str:
 @contextmanager
 def use_cache_dir(folder: str) -> Iterator[None]:
     """The whole process has its on-disk cache in `folder` meanwhile, and no shared one: a compile there is cold as on a
-    new machine."""
-    _cache_dirs.append(folder)
+    new machine, and a start in the same folder, within another such block, is warm as in a new process."""
+    entered = (folder, object())
+    _cache_dirs.append(entered)
     try:
         yield
     finally:
-        _cache_dirs.remove(folder)
+        _cache_dirs.remove(entered)
 
 
 @record
@@ -228,6 +236,12 @@ class Settings:
     mode: str = "default"
     options: Options = Options()
     regions: tuple[tuple[str, Settings | None], ...] = ()
+
+    @property
+    def without_digest(self) -> str:
+        """The name of the first pass that has none, of these settings or a region's; empty where all have."""
+        parts = [self, *(own for _, own in self.regions if own is not None)]
+        return next(filter(None, (each.options.passes.without_digest for each in parts)), "")
 
 
 def make_settings(

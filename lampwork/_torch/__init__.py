@@ -19,6 +19,7 @@ from lampwork._torch.library import (
     bernoulli_of,
     cpu_random_state_bytes,
     cudnn_batch_norm,
+    derivative_in_python,
     direct_call,
     draws_random_numbers,
     fake_kernel,

@@ -117,6 +117,13 @@ def has_python_derivative(name: str) -> bool:
     return any(key.startswith(place) for key in torch.library._impls)
 
 
+def derivative_in_python(name: str) -> tuple[object, ...]:
+    """The Python functions that are registered as the derivative of the operator `name`, where it is a
+    `torch.library.custom_op`: it may be given others at any time."""
+    defined = custom_ops.OPDEFS.get(name.removesuffix(".default"))
+    return () if defined is None else (defined._backward_fn, defined._setup_context_fn)
+
+
 def fake_kernel(name: str) -> Callable | None:
     """The Python function that was registered as the shape rule of the operator `name`; None where there is none."""
     if name.startswith(f"{_PURE}::numbers_"):

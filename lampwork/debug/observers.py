@@ -13,6 +13,9 @@ from lampwork.ir.artifact import Artifact
 from lampwork.runtime.function import CompiledFunction
 from lampwork.runtime.observer import Compile, Observer, Run
 
+#: The level of LAMPWORK_DEBUG from which on stages are shown.
+STAGES_SHOWN = 3
+
 
 def of_environment() -> Observer:
     told: Observer = _Told(Console(environment.debug), environment.stop_at)
@@ -36,6 +39,7 @@ class _Both:
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self.first, self.second = first, second
+        self.needs_stages = first.needs_stages or second.needs_stages
 
     def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, object]) -> Compile:
         return _BothCompiles(*(each.compile(compiled, args, kwargs) for each in (self.first, self.second)))
@@ -72,6 +76,7 @@ class _Told:
 
     def __init__(self, console: Console, stop_at: str) -> None:
         self.console, self.stop_at = console, stop_at
+        self.needs_stages = bool(stop_at) or environment.debug >= STAGES_SHOWN
         self.known: set[tuple[str, str]] = set()
 
     def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, object]) -> Compile:

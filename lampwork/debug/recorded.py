@@ -54,6 +54,8 @@ class Recorded:
 class Recorder:
     """An observer that keeps every compile of a function and of the rests of its calls after breaks."""
 
+    needs_stages = True
+
     def __init__(self) -> None:
         self.compiles: list[Recorded] = []
 

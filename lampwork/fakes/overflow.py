@@ -123,6 +123,8 @@ def _refuse(op: Operator, args: tuple, kwargs: dict, position: int, name: str) -
     base = op.base.rstrip("_")
     if base in _MAKERS:
         if name == _MAKERS[base]:
+            if base == "full" and type(number) is int and kwargs.get("dtype") is None:
+                refuse_misfit(number, torch.int64)
             _refuse_to_make(number, args, kwargs)
         return
     if type(number) is complex:

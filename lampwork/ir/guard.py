@@ -142,7 +142,8 @@ class IsObject(Test):
 
 @record
 class FunctionIs(Test):
-    """A Python function with the code `ref.digest`. Its closure and defaults have guards of their own.
+    """A Python function with the code `ref.digest`. Its closure and defaults have guards of their own. One without an
+    importable name has its code alone as `ref.live`: its closure is no business of the artifact's.
 
     `namespace`: the module whose `__dict__` its globals are; empty where they are no module's, and are guarded where
     they are read of the function.

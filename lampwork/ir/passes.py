@@ -7,7 +7,7 @@ told from what it will be after an edit: what it had a hand in is not stored.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from lampwork.ir.record import record
@@ -30,7 +30,8 @@ class UserPass:
 
 @record
 class Passes:
-    """Those of one compiled function, in order. As text, it tells apart what is to have other entries."""
+    """Those of one compiled function, in order. As text, it tells apart what is to have other entries: passes without
+    a digest by the functions that they are, in this process alone."""
 
     program: tuple[UserPass, ...] = ()
     joint: tuple[UserPass, ...] = ()
@@ -42,11 +43,15 @@ class Passes:
         return bool(self.program or self.joint or self.forward or self.backward or self.fused)
 
     def __repr__(self) -> str:
-        return " ".join(" ".join(row) for row in self.rows()) or "none"
+        told = [f"{stage} {each.name} {each.digest or id(each.function)}" for stage, each in self._each()]
+        return " ".join(told) or "none"
+
+    def _each(self) -> Iterator[tuple[str, UserPass]]:
+        return ((stage, each) for stage in STAGES for each in getattr(self, stage))
 
     def rows(self) -> list[list[str]]:
         """(stage, name, digest) of each."""
-        return [[stage, each.name, each.digest] for stage in STAGES for each in getattr(self, stage)]
+        return [[stage, each.name, each.digest] for stage, each in self._each()]
 
     @property
     def without_digest(self) -> str:

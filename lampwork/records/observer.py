@@ -16,6 +16,8 @@ log = logging.getLogger("lampwork")
 class Recorded:
     """An observer of compiled functions. A file that cannot be written costs one line of the log."""
 
+    needs_stages = False
+
     def __init__(self, file: RecordFile) -> None:
         self._file = file
         self._failed = False

@@ -28,11 +28,14 @@ class Compile(Protocol):
 class Observer(Protocol):
     """Told of all that happens to a compiled function and to the rests of its calls after breaks."""
 
+    #: Whether it has to see the stages of all that runs: nothing serves then that was compiled elsewhere.
+    needs_stages: bool
+
     def compile(self, compiled: CompiledFunction, args: tuple, kwargs: Mapping[str, object]) -> Compile:
         """A compile for this call begins."""
 
     def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:
-        """An entry from the on-disk cache serves."""
+        """An entry serves that was made elsewhere."""
 
     def recompiled(self, compiled: CompiledFunction, why: Diagnostic) -> None:
         """A call fits no entry; `why` names the guard."""

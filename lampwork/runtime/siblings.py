@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lampwork.config import Settings
+from lampwork import _torch
+from lampwork.config import Settings, cache_scope
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import SuspendedFrames
+from lampwork.ir.guard import Guard
 from lampwork.ir.region import RunEagerly
+from lampwork.runtime.guards.failures import first_failure, in_words
 
 if TYPE_CHECKING:
     from lampwork.runtime.cache.entries import StoredEntries
@@ -37,8 +40,23 @@ class Known:
     def __init__(self, is_shared: bool) -> None:
         self.is_shared = is_shared
         self.lock = threading.RLock()
-        self.artifacts: tuple[Artifact, ...] = ()
+        #: With what their operators of other libraries were when they were made.
+        self._artifacts: tuple[tuple[Artifact, tuple], ...] = ()
         self.on_disk: StoredEntries | None = None
+        #: For artifacts by id, the guard that a call failed last: the next one is likely to fail it, too.
+        self._failed: dict[int, tuple[Artifact, Guard]] = {}
+
+    def why_missed(self, artifact: Artifact, function: Callable, args: tuple, kwargs: dict) -> str:
+        """A guard of the artifact that does not hold for this call, in words; empty when all hold."""
+        known, guard = self._failed.get(id(artifact), (None, None))
+        failed = None
+        if guard is not None and known is artifact:
+            failed = first_failure((guard,), function, args, kwargs)
+        failed = failed or first_failure(artifact.guards, function, args, kwargs)
+        if failed is None:
+            return ""
+        self._failed[id(artifact)] = artifact, failed[0]
+        return in_words(*failed)
 
     def add(self, artifact: Artifact) -> None:
         """From now on the others find it, too; not where it is of use to one function alone."""
@@ -46,11 +64,29 @@ class Known:
             if isinstance(artifact.outcome, RunEagerly):
                 return
             with self.lock:
-                self.artifacts = (artifact, *self.artifacts)[:MOST]
+                self._artifacts = ((artifact, in_force(artifact)), *self._artifacts)[:MOST]
+                kept = {id(each) for each, _ in self._artifacts}
+                self._failed = {key: value for key, value in dict(self._failed).items() if key in kept}
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Those whose operators are what they were: a library, or the cell of a notebook, may register another
+        derivative."""
+        for artifact, operators in self._artifacts:
+            if not operators or operators == in_force(artifact):
+                yield artifact
 
     def forget(self) -> None:
         with self.lock:
-            self.artifacts, self.on_disk = (), None
+            self._artifacts, self.on_disk, self._failed = (), None, {}
+
+
+def in_force(artifact: Artifact) -> tuple:
+    """What the operators of other libraries are now that `artifact` calls; empty where it calls none."""
+    if not artifact.operators:
+        return ()
+    from lampwork.runtime.cache.operators import declaration
+
+    return tuple((declaration(name), _torch.derivative_in_python(name)) for name in artifact.operators)
 
 
 def known_of(function: Callable, settings: Settings) -> Known:
@@ -73,4 +109,6 @@ def _key(function: Callable, settings: Settings) -> tuple | None:
     if not isinstance(root, torch.nn.Module):
         return None
     forward = getattr(type(root), "forward", None)
-    return type(root), getattr(forward, "__code__", forward), method, resumption, repr(settings)
+    code = getattr(forward, "__code__", forward)
+    # By their ids, as a class or function may say that it cannot be hashed: they live as long as who asks.
+    return id(type(root)), id(code), id(method), resumption, repr(settings), cache_scope()

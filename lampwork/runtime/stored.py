@@ -30,21 +30,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lampwork")
 
-#: The level of LAMPWORK_DEBUG from which on stages are shown.
-STAGES_SHOWN = 3
-
 
 class Waiting:
     """An artifact that has fitted no call of this function yet. An entry, whose guards are compiled, is made of it
-    where it fits one, or is asked a second time."""
+    where it fits one."""
 
-    def __init__(self, artifact: Artifact, make: Callable[[Artifact], Entry | None]) -> None:
+    def __init__(self, artifact: Artifact, make: Callable[[Artifact], Entry | None], known: Known) -> None:
         self.artifact = artifact
         self.entry: Entry | None = None
         #: It names what this process lacks.
         self.is_void = False
         self._make = make
-        self._asked = False
+        self._known = known
 
     def made(self) -> Entry | None:
         """None where this process lacks what it names."""
@@ -55,16 +52,14 @@ class Waiting:
 
     def fitting(self, function: Callable, args: tuple, kwargs: dict) -> Entry | None:
         """The entry, if it serves this call."""
-        if self.entry is None and not self._asked:
-            self._asked = True
-            if explain_failure(self.artifact.guards, function, args, kwargs):
-                return None
+        if self.entry is None and self.why_missed(function, args, kwargs):
+            return None
         entry = self.made()
         return entry if entry is not None and entry.holds(function, args, kwargs) else None
 
     def why_missed(self, function: Callable, args: tuple, kwargs: dict) -> str:
-        """The first guard that does not hold for this call, in words."""
-        return explain_failure(self.artifact.guards, function, args, kwargs)
+        """A guard that does not hold for this call, in words."""
+        return self._known.why_missed(self.artifact, function, args, kwargs)
 
     def release(self) -> None:
         if self.entry is not None:
@@ -105,7 +100,7 @@ class Stored:
         """From now on entries of a file wait for the calls that they fit. Raises LookupError where this process lacks
         what one of them names."""
         for entry in shipped.entries(self.compiled):
-            waiting = Waiting(entry.artifact, self._entry_of)
+            waiting = Waiting(entry.artifact, self._entry_of, self.known)
             waiting.entry = entry
             self.waiting = (*self.waiting, waiting)
         for artifact in shipped.artifacts:
@@ -115,8 +110,8 @@ class Stored:
     @property
     def _reuses(self) -> bool:
         """Whether anything but what a file holds may serve."""
-        if environment.debug >= STAGES_SHOWN or environment.stop_at:
-            return False  # such entries have no stages that could be shown or interpreted
+        if self.compiled.observer is not None and self.compiled.observer.needs_stages:
+            return False
         if self.shipped is not None and self.shipped.strict:
             return False
         return self.compiled.runs_pipeline
@@ -144,7 +139,7 @@ class Stored:
         start = time.perf_counter()
         try:
             with self.known.lock:
-                found = self._first_fitting(iter(self.known.artifacts), args, kwargs)
+                found = self._first_fitting(self.known.artifacts(), args, kwargs)
                 return found or (self._read_cache(args, kwargs) if self.uses_cache else None)
         except Exception as error:
             if environment.strict:
@@ -231,7 +226,7 @@ class Stored:
                 continue
             self._seen[id(artifact)] = artifact
             self.compiled.varies(artifact.varied)
-            waiting = Waiting(artifact, self._entry_of)
+            waiting = Waiting(artifact, self._entry_of, self.known)
             if found is None:
                 found = waiting.fitting(function, args, kwargs)
                 if found is not None:

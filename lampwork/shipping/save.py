@@ -110,7 +110,7 @@ class _Writer:
                 f"{compiled.name} was compiled by another back end, whose code is not ours to save. Compile it with "
                 'backend="lampwork".'
             )
-        unknown = compiled.settings.options.passes.without_digest
+        unknown = compiled.settings.without_digest
         if unknown:
             raise ArtifactError(
                 f"{compiled.name} was compiled with the pass {unknown}, which has no digest by which another process "

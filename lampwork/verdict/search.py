@@ -170,7 +170,7 @@ class Search:
             with self._empty_caches(candidate):  # with a filled one no compiler is loaded
                 load(self.device)  # what `starting` stands for is not measured again with the first candidate
         try:
-            with self._empty_caches(candidate):
+            with self._empty_caches(candidate) as folder:
                 program.snapshot.restore()
                 arm = tried.arm = self._arm(candidate)
                 times = self._start(arm)
@@ -179,7 +179,8 @@ class Search:
                 if not candidate.way.peer:
                     tried.start += self.starting.cold + (self._once or 0.0)
                     program.snapshot.restore()
-                    tried.warm = self.starting.warm + _cost(self._start(self._arm(candidate)))
+                    with use_cache_dir(folder):
+                        tried.warm = self.starting.warm + _cost(self._start(self._arm(candidate)))
                     program.snapshot.restore()
             self._inspect(tried, arm)
             if self._once is None and not candidate.way.peer:
@@ -195,10 +196,10 @@ class Search:
         return tried
 
     @contextlib.contextmanager
-    def _empty_caches(self, candidate: Candidate) -> Iterator[None]:
+    def _empty_caches(self, candidate: Candidate) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="lampwork-assess-") as folder, use_cache_dir(folder):
             with fresh_peer() if candidate.way.peer else contextlib.nullcontext():
-                yield
+                yield folder
 
     def _arm(self, candidate: Candidate) -> Arm:
         return Arm(candidate, self.program.run, self.program.function, self.device)

@@ -152,6 +152,8 @@ class Judging:
 class Observer:
     """Stands for the machine code of every entry that is made: the code runs, and then each stage is judged."""
 
+    needs_stages = True
+
     def __init__(self, judging: Judging, watch: Watch) -> None:
         self.judging, self.watch = judging, watch
 
@@ -160,7 +162,7 @@ class Observer:
         return _Compile(self, compiled.name)
 
     def loaded(self, compiled: CompiledFunction, artifact: Artifact) -> None:
-        """There is no on-disk cache while programs are judged."""
+        """There is none while programs are judged."""
 
     def recompiled(self, compiled: CompiledFunction, why: Diagnostic) -> None:
         """Entries are judged as they run."""

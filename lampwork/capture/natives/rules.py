@@ -186,7 +186,7 @@ def _call_constant(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
     """A function marked `assume_constant_result`: run once, now; the user vouches for its result."""
     if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
         raise Break("native-argument", f"{function.__qualname__}, marked as constant, is called with objects")
-    world.vouched |= _library_of(function)
+    _vouch(world, function)
     with world.recorder._paused():
         result = function(*args, **kwargs)
     if not is_plain(result):
@@ -201,11 +201,20 @@ def _call_whole(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str,
                     f"{world.data.describe_arguments(args, kwargs)}")  # fmt: skip
     if has_wrapper(args, kwargs):
         raise Break("tensor-subclass", f"{function.__qualname__}, marked allow_in_graph, is called with a subclass")
-    world.vouched |= _library_of(function)
+    _vouch(world, function)
     result = function(*args, **kwargs)
     if not world.data.is_data(result):
         raise Break("tensor-argument", f"{function.__qualname__}, marked allow_in_graph, returns an object")
     return result
+
+
+def _vouch(world: TorchWorld, function: FunctionType) -> None:
+    """Notes that the user vouches for what a function does. What it closes over, and its defaults, have no guards,
+    and other functions have its code: it is this very one."""
+    world.vouched |= _library_of(function)
+    origin = world.loader.origin(function)
+    if origin is not None:
+        world.guards.is_object(origin.source, function)
 
 
 def _library_of(function: FunctionType) -> set[str]:

@@ -7,6 +7,7 @@ hashing a path.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -171,7 +172,13 @@ class GuardList:
         self.add(source, ("object",), lambda: IsObject(self.reference(value)))
 
     def function_is(self, source: Source, function: Any) -> None:
-        self.add(source, ("function",), lambda: FunctionIs(self.reference(function), namespace_of(function)))
+        def make() -> Test:
+            ref = self.reference(function)
+            if not ref.portable:  # what a function made anew each time closes over, its module perhaps, may die
+                ref = replace(ref, live=function.__code__)
+            return FunctionIs(ref, namespace_of(function))
+
+        self.add(source, ("function",), make)
 
     def length_is(self, source: Source, length: int) -> None:
         self.add(source, ("length",), lambda: LengthIs(length))

@@ -92,7 +92,7 @@ def facts_of(function: Callable, settings: Settings) -> dict[str, str] | None:
     recognise, and where a pass of the user's has no digest. Where a key is not found, the fact that differs from a
     stored one is told (`misses.py`)."""
     named = named_code(function)
-    if named is None or settings.options.passes.without_digest:
+    if named is None or settings.without_digest:
         return None
     names, codes = named
     facts = {"callable": " ".join(names), "code": " ".join(codes)}
@@ -162,7 +162,7 @@ class StoredEntries:
 
     def __init__(self, function: Callable, settings: Settings, note: Note) -> None:
         self.note = note
-        self.unknown_pass = settings.options.passes.without_digest
+        self.unknown_pass = settings.without_digest
         self.facts = facts_of(function, settings)
         self.key = None if self.facts is None else key_of_facts(self.facts)
         #: Files that this process has looked at, or will.
@@ -263,8 +263,8 @@ def store(
 ) -> Path | None:
     """Write `artifact` for other processes; None (and a note that says why) where it cannot be."""
     facts = facts_of(function, settings)
-    if settings.options.passes.without_digest:
-        note(f"not stored: the pass {settings.options.passes.without_digest} has no digest")
+    if settings.without_digest:
+        note(f"not stored: the pass {settings.without_digest} has no digest")
     data = entry_bytes(artifact, note) if facts is not None else None
     if facts is None or data is None:
         return None

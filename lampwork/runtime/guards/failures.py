@@ -94,7 +94,10 @@ def first_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwar
 def explain_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> str:
     """The first guard that does not hold for this call, in words with the line that read it; empty when all hold."""
     failed = first_failure(guards, function, args, kwargs)
-    if failed is None:
-        return ""
-    location = failed[0].location
-    return failed[1] + (f" (read at {location.file}:{location.line})" if location.file else "")
+    return "" if failed is None else in_words(*failed)
+
+
+def in_words(guard: Guard, reason: str) -> str:
+    """What `first_failure` has found, with the line that read it."""
+    location = guard.location
+    return reason + (f" (read at {location.file}:{location.line})" if location.file else "")

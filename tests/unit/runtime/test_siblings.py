@@ -227,3 +227,38 @@ def test_blocks_of_other_kinds_are_compiled_for_their_sizes():
         (entry,) = each.__lampwork__.entries
         assert not entry.artifact.program.sizes
     assert [lampwork.stats(each)["captures"] for each in ours] == [1, 1, 1, 1, 0, 0]
+
+
+def test_a_derivative_that_is_registered_anew():
+    @torch.library.custom_op("siblings::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            return twice(x)
+
+    kept = []
+    doubled, fivefold = (lambda context, gradient: gradient * 2), (lambda context, gradient: gradient * 5)
+    for backward, factor, captured in ((doubled, 2.0, 1), (fivefold, 5.0, 1), (fivefold, 5.0, 0)):
+        twice.register_autograd(backward)
+        x = torch.ones(3, requires_grad=True)
+        kept.append(lampwork.compile(Twice(), options={"cache": False}))
+        kept[-1](x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.full((3,), factor))
+        assert lampwork.stats(kept[-1])["captures"] == captured
+
+
+def test_artifacts_that_do_not_fit_are_not_made_ready():
+    """Hooks have numbers, so blocks with hooks share nothing: each looks at what all others have made."""
+    blocks = [Block(number) for number in range(4)]
+    for block in blocks:
+        block.register_forward_hook(lambda module, args, result: result * 2)
+    ours = compiled_each(blocks)
+    for x in (torch.randn(3, 4), torch.randn(3, 4, dtype=torch.float64).float().requires_grad_(), torch.randn(2, 3, 4)):
+        for block, each in zip(blocks, ours):
+            torch.testing.assert_close(each(x), block(x))
+    waiting = [each for one in ours for each in one.__lampwork__.stored.waiting]
+    assert waiting and not any(each.entry for each in waiting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
 from lampwork.ir.guard import FunctionIs, IsObject, ObjectRef, TypeIs
@@ -111,8 +111,8 @@ class FunctionIsRule(ObjectRule[FunctionIs]):
 def _code_of(writer: CheckWriter, ref: ObjectRef) -> str:
     """The name of the constant code object that has the digest of `ref`; None where this process has none yet."""
     try:
-        function = ref.live if ref.live is not None else find(ref.module, ref.qualname)
-        code = function.__code__
+        found = ref.live if ref.live is not None else find(ref.module, ref.qualname)
+        code = found if isinstance(found, CodeType) else found.__code__
         return writer.constant(code if code_digest(code) == ref.digest else None)
     except (LookupError, AttributeError):
         return writer.constant(None)
