@@ -429,6 +429,27 @@ def test_eager_refuses(program):
     torch.testing.assert_close(x, inputs()[0], rtol=0, atol=0)
 
 
+def _scaled(k, nested):
+    """Functions from outside of the program, whose closures nothing else reads."""
+    return lambda x: x * k + nested["b"][0], lambda c, y: (torch.tanh(c @ nested["w"] + y), c * k)
+
+
+def test_closures_that_are_read_there_first():
+    """To read what was there before is no change."""
+    branch, turn = _scaled(3, {"b": [torch.ones(3)], "w": W})
+    programs = [
+        lambda flow, x, f=branch: flow.cond(x.sum() > 0, f, lambda x: x - 1, (x,)),
+        lambda flow, x, f=turn: flow.scan(f, x[0], x),
+        lambda flow, x, f=branch: flow.map(f, x),
+        lambda flow, x, f=branch: flow.while_loop(lambda x: x.sum().abs() < 99, lambda x: (f(x).clamp(-99, 99),), (x,)),
+    ]
+    for program in programs:
+        compiled = lampwork.compile(lambda x, program=program: program(TORCH, x), options={"cache": False})
+        for x in inputs():
+            same(compiled(x), program(MEANT, x))
+        whole(compiled)
+
+
 def draws(x):
     return torch.cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x - 1, (x,))
 
