@@ -155,13 +155,13 @@ def _has_no_history(value: Any) -> bool:
 
 
 class _Depends(torch.autograd.Function):
-    """Its first tensors, as if they were made of the others; these get zeros."""
+    """Copies of the first tensors, as if they were made of the others; these get zeros."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> Any:
         ctx.save_for_backward(*tensors[count:])
         ctx.count = count
-        return tuple(each.view_as(each) for each in tensors[:count])
+        return tuple(each.clone() for each in tensors[:count])
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:

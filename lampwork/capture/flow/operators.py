@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from lampwork import _torch
 from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
 from lampwork.capture.flow.changes import State
-from lampwork.capture.flow.nodes import cond, cut, row_of, run, same_layout, scan, while_loop
+from lampwork.capture.flow.nodes import cond, cut, one_history, row_of, run, same_layout, scan, while_loop
 from lampwork.capture.machine import World
 from lampwork.capture.outside.overlay import Break, LeftToEager
 from lampwork.capture.record.fake import Fake
@@ -160,11 +160,13 @@ def _turns(world: Any, carried: list, rows: list, inputs: list, body: Body) -> l
     if type(length) is torch.SymInt or length * body.operators > UNROLLED_OPERATORS:
         return scan(recorder, carried, rows, inputs, body)
     others: list[Sequence[Any]] = []
+    state = carried
     for row in zip(*[each.unbind(0) for each in rows], strict=True):
-        made = replayed(recorder, body, [*carried, *row, *inputs], lambda name, args: run(recorder, name, args))
+        made = replayed(recorder, body, [*state, *row, *inputs], lambda name, args: run(recorder, name, args))
         others.append(made[len(carried) :])
-        carried = made[: len(carried)]
-    return [*carried, *(torch.stack(each) for each in zip(*others, strict=True))]
+        state = made[: len(carried)]
+    found = [*state, *(torch.stack(each) for each in zip(*others, strict=True))]
+    return one_history(recorder, found, (*carried, *rows, *inputs))
 
 
 # Loops while something holds ----------------------------------------------------------------------------------------
@@ -204,7 +206,8 @@ def _known_turns(recorder: Any, carried: tuple, inputs: list, asked: Body, turn:
         (truth,) = replayed(recorder, asked, [*state, *inputs], lambda name, args: run(recorder, name, args))
         known = _known(recorder, truth)
         if known is False:
-            return state if number else [each.clone() for each in state]
+            found = state if number else [each.clone() for each in state]
+            return one_history(recorder, found, (*carried, *inputs))
         if known is None or number * turn.operators > UNROLLED_OPERATORS:
             break
         state = replayed(recorder, turn, [*state, *inputs], lambda name, args: run(recorder, name, args))
