@@ -331,6 +331,10 @@ def counts(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,)), number
 
 
+def turns_with_a_number(turn, first=0):
+    return lambda x: while_loop(lambda n, x: n < 3, turn, (first, x))
+
+
 def raises(x):
     def yes(x):
         raise ValueError("no")
@@ -384,6 +388,7 @@ def prints(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,))
 
 
+ELSEWHERE = torch.ones(3)
 REFUSED = {
     "a list is appended to by its method": appends_by_method,
     "a class is counted in": counts_in_a_class,
@@ -401,6 +406,10 @@ REFUSED = {
     "a predicate of many": lambda x: torch.cond(x > 0, lambda x: x + 1, lambda x: x - 1, (x,)),
     "a branch raises": raises,
     "a loop returns what it carries": lambda x: while_loop(lambda x, y: x.sum() < 9, lambda x, y: (x + 1, y), (x, x)),
+    "a counting loop writes to what it carries": turns_with_a_number(lambda n, x: (n + 1, x.add_(1) * 2)),
+    "a counting loop returns what it carries": turns_with_a_number(lambda n, x: (n + 1, x)),
+    "a counting loop returns a view": turns_with_a_number(lambda n, x: (n + 1, x.view(x.shape))),
+    "a counting loop writes elsewhere": turns_with_a_number(lambda n, x: (n + 1, x + ELSEWHERE.add_(1).sum())),
     "a loop changes a type": lambda x: while_loop(lambda x: x.sum() < 9, lambda x: (x.double() + 1,), (x,)),
     "a scan over nothing": lambda x: scan(lambda c, y: (c + y, c * 2), x[0], x[:0]),
     "a scan changes strides": lambda x: scan(lambda c, y: ((c + y).contiguous(), y + 1), x.t(), torch.ones(5, 3, 4)),
@@ -427,6 +436,23 @@ def test_eager_refuses(program):
     else:  # a later PyTorch takes it
         same(found, expected)
     torch.testing.assert_close(x, inputs()[0], rtol=0, atol=0)
+    assert ELSEWHERE.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_counting_loop_that_does_not_run(nested):
+    """Results are copies, nested as what is carried, and what a turn does is not done."""
+    if nested:
+        start = lambda x: ({"n": 3, "x": x},)
+        program = lambda x: while_loop(lambda d: d["n"] < 3, lambda d: ({"n": d["n"] + 1, "x": d["x"] * 2},), start(x))
+    else:
+        program = turns_with_a_number(lambda n, x: (n + 1, x * 2), first=3)
+    compiled = lampwork.compile(program, options={"cache": False})
+    for x in inputs():
+        found, expected = compiled(x), program(x)
+        same(found, expected)
+        assert all(each is not x for each in tree_flatten(found)[0])
+    whole(compiled)
 
 
 def _scaled(k, nested):

@@ -230,23 +230,39 @@ def _with_integers(world: Any, test: Any, body: Any, carried: tuple, inputs: tup
     values: Sequence[Any] = carried
     state, tree = State(world, (test, body, *inputs)), None
     for _ in range(_MOST_TURNS):
-        truth = _interpreted(world, test, (*values, *inputs))
+        with recorded(world.recorder):
+            truth = _interpreted(world, test, (*values, *inputs))
         if type(truth) is Fake:
             truth = _known(world.recorder, truth)
         if type(truth) is not bool:
             raise Refused("it carries integers, and contents of tensors decide how often it runs")
         if not truth:
             break
-        made, tree = tree_flatten(_interpreted(world, body, (*values, *inputs)))
-        if len(made) != len(carried) or not all(map(_same_kind, carried, made)):
-            raise Refused("what is carried changes its shape, strides or type from turn to turn")
-        values = made
+        values, tree, _ = _turn_with_integers(world, body, carried, values, inputs)
     else:
         raise Refused(f"it carries integers, and runs more than {_MOST_TURNS} times")
-    if tree is None:
-        raise Refused("it carries integers, and does not run once")
+    if tree is None:  # what a turn returns says how that is nested
+        *_, tree, part = _turn_with_integers(world, body, carried, values, inputs)
+        part.discard()
+        values = [each.clone() if type(each) is Fake else each for each in carried]
     state.require_same()
-    return tree_unflatten(list(values), tree)
+    return tree_unflatten(_with_one_history(world.recorder, values, (*carried, *inputs)), tree)
+
+
+def _turn_with_integers(world: Any, body: Any, carried: tuple, values: Sequence[Any], inputs: tuple) -> tuple:
+    """What a turn returns, how that is nested, and what was recorded for it."""
+    with recorded(world.recorder) as part:
+        made, tree = tree_flatten(_interpreted(world, body, (*values, *inputs)))
+        part.returns([each for each in made if type(each) is Fake])
+    if len(made) != len(carried) or not all(map(_same_kind, carried, made)):
+        raise Refused("what is carried changes its shape, strides or type from turn to turn")
+    return made, tree, part
+
+
+def _with_one_history(recorder: Any, values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    tensors = one_history(recorder, *([each for each in some if type(each) is Fake] for some in (values, given)))
+    rest = iter(tensors)
+    return [next(rest) if type(each) is Fake else each for each in values]
 
 
 def _same_kind(before: Any, after: Any) -> bool:
