@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from lampwork import _torch
 from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
@@ -101,6 +101,9 @@ def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
         return world.call(yes if pred else no, tuple(operands), {})
     if type(pred) is not Fake or pred.numel() != 1:
         raise Refused("its predicate is no tensor of one element")
+    if type(operands) not in (tuple, list):
+        raise Refused("its operands are no tuple")
+    _require_tensors(tree_leaves(operands))
     parts, trees = [], []
     for branch in (yes, no):
         with _part(world, (branch, *operands)) as part:
@@ -111,8 +114,11 @@ def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
     if trees[0] != trees[1]:
         raise Refused("its branches return values that are nested otherwise")
     inputs, bodies = _cut(parts)
-    if not all(map(same_layout, bodies[0].results, bodies[1].results)):
+    results = [bodies[0].results, bodies[1].results]
+    if not all(map(same_layout, *results)):
         raise Refused("its branches return tensors of several shapes, strides or types")
+    if any(yes.storage_offset() != no.storage_offset() for yes, no in zip(*results, strict=True)):
+        raise Refused("its branches return parts of tensors at several places")
     world.flows += 1
     return tree_unflatten(cond(world.recorder, pred, inputs, *bodies), trees[0])
 
@@ -176,18 +182,22 @@ def _while_loop(world: Any, test: Any, body: Any, carried: Any, inputs: Any = ()
     carried, inputs = tuple(carried), tuple(inputs)
     if options:
         raise Refused("it is told what it writes")
+    if any(isinstance(each, (float, complex, str)) or each is None for each in carried):
+        raise Refused("it carries something else than tensors and integers")
     if not all(type(each) is Fake for each in (*carried, *inputs)):
         return _with_integers(world, test, body, carried, inputs)
     parts, tree = [], None
     for function in (test, body):
         with _part(world, (function, *inputs)) as part:
             made = _interpreted(world, function, (*map(part.parameter, carried), *inputs))
+            if function is test and type(made) is not Fake:
+                raise Refused("its test is not one bool")
             leaves, tree = _tensors_in(made)
             part.returns(leaves)
         parts.append(part)
     values, (asked, turn) = _cut(parts)
-    truth, *rest = asked.results
-    if rest or truth.dtype is not torch.bool or truth.dim():
+    (truth,) = asked.results
+    if truth.dtype is not torch.bool or truth.dim():
         raise Refused("its test is not one bool")
     if len(turn.results) != len(carried) or not all(map(same_layout, carried, turn.results)):
         raise Refused("what is carried changes its shape, strides or type from turn to turn")
