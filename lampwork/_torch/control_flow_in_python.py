@@ -43,7 +43,7 @@ def functions_in_python() -> Iterator[None]:
             plainly = lambda fn, args, kwargs=None: fn(*args, **(kwargs or {}))
             stack.enter_context(_replaced(utils, "_hop_compile_and_call", plainly))
         else:  # before 2.13 each of the public functions has its own call of `torch.compile`
-            stack.enter_context(torch.compiler.set_stance("force_eager"))  # type: ignore[no-untyped-call]
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         for name, run in _IN_PYTHON.items():
             operator = getattr(torch.ops.higher_order, name, None)
             if operator is not None:

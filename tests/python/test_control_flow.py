@@ -481,6 +481,16 @@ def test_closures_that_are_read_there_first():
         whole(compiled)
 
 
+@pytest.mark.parametrize("pred", [True, torch.tensor(False)])
+def test_operands_in_containers_that_nothing_has_read(pred):
+    x, y = inputs()
+    branches = lambda x: x["a"][0] + 1, lambda x: x["a"][0] * x["a"][1]["b"]
+    for operands in ([{"a": [x, {"b": y}]}], ({"a": [x, {"b": y}]},)):
+        compiled = lampwork.compile(torch.cond, options={"cache": False})
+        same(compiled(pred, *branches, operands), MEANT.cond(pred, *branches, operands))
+        whole(compiled)
+
+
 def draws(x):
     return torch.cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x - 1, (x,))
 

@@ -97,13 +97,15 @@ def _interpreted(world: Any, function: Any, args: Sequence[Any]) -> Any:
 
 
 def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
+    if type(operands) is list:  # from outside: its elements are loaded
+        operands = world.loader.settle(operands)
     if isinstance(pred, (bool, int, float)):
         return world.call(yes if pred else no, tuple(operands), {})
     if type(pred) is not Fake or pred.numel() != 1:
         raise Refused("its predicate is no tensor of one element")
     if type(operands) not in (tuple, list):
         raise Refused("its operands are no tuple")
-    _require_tensors(tree_leaves(operands))
+    _require_tensors(_interpreted(world, tree_leaves, (operands,)))
     parts, trees = [], []
     for branch in (yes, no):
         with _part(world, (branch, *operands)) as part:
