@@ -176,6 +176,10 @@ def loop_in_a_branch(flow, x):
     return flow.cond(x.sum() > 0, many, lambda x: x[0] * 2, (x,))
 
 
+def carried_in_a_list(flow, x):
+    return flow.scan(lambda c, y: ((c[1] + y, c[0] * 0.5), c[0] * y), [x[0], x[1]], x)
+
+
 def maps_few(flow, x):
     return flow.map(lambda a, b: (a.sin() @ b, a * 2), x, W)
 
@@ -188,7 +192,7 @@ PROGRAMS = [
     closures_are_read, branches_in_branches, nested_containers, several_types, no_operands, writes_to_its_own,
     number_of_a_tensor, known_predicate, the_same_twice, strided_operands, nobody_reads_it, operand_is_written_later,
     as_often_as_contents_say, never, few_known_turns, many_known_turns, carries_an_integer, rows_few, rows_many,
-    rows_nested, rows_in_reverse, branch_in_a_loop, loop_in_a_branch, maps_few, maps_many,
+    rows_nested, carried_in_a_list, rows_in_reverse, branch_in_a_loop, loop_in_a_branch, maps_few, maps_many,
 ]  # fmt: skip
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (
     2,

@@ -139,8 +139,8 @@ def _scan(world: Any, combine: Any, init: Any, xs: Any, additional_inputs: Any =
         (state, nested), (others, tree) = map(_tensors_in, made)
         part.returns([*state, *others])
     values, (body,) = _cut([part])
-    if nested != getattr(combine, "keywords", {}).get("spec_init", nested) or len(state) != len(carried):
-        raise Refused("what is carried is nested otherwise than at first")
+    if len(state) != len(carried):  # however they are nested: the function is given them as at first
+        raise Refused("what is carried are more or fewer tensors than at first")
     if not all(map(same_layout, carried, body.results)):
         raise Refused("what is carried changes its shape, strides or type from turn to turn")
     found = _turns(world, carried, rows, values, body)
