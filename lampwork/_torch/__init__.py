@@ -153,6 +153,7 @@ if TYPE_CHECKING:
         without_saved_tensor_hooks,
     )
     from lampwork._torch.control_flow import RUN_CONTROL_FLOW, control_flow_operators, is_control_flow
+    from lampwork._torch.control_flow_in_python import EagerMode, functions_in_python
     from lampwork._torch.cuda import (
         allocating_from,
         clear_library_workspaces,
@@ -323,6 +324,7 @@ _LATER = (
     "packed",
     "recurrent",
     "control_flow",
+    "control_flow_in_python",
     "launches",
     "kernel_writes",
 )

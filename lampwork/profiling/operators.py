@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from lampwork import _torch
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
 
@@ -39,7 +39,7 @@ class Operator:
     written: dict[int, int]
 
 
-class Recording(TorchDispatchMode):
+class Recording(_torch.EagerMode):
     """Notes the operators that run in the block, those of a backward pass, too. `on_gpu`: waits for each of them."""
 
     def __init__(self, on_gpu: bool, lines: bool = True) -> None:

@@ -51,7 +51,8 @@ class Watched:
 
 @contextmanager
 def watching(snapshot: Snapshot | None = None) -> Iterator[Watched]:
-    """Notes outermost modules and optimizers; each is added to `snapshot` before it runs for the first time."""
+    """Notes outermost modules and optimizers; each is added to `snapshot` before it runs for the first time. Those in
+    branches and loops are seen, too."""
     watched = Watched()
 
     def module(each: torch.nn.Module) -> None:
@@ -66,7 +67,7 @@ def watching(snapshot: Snapshot | None = None) -> Iterator[Watched]:
 
     handle = register_optimizer_step_pre_hook(stepping)
     try:
-        with watching_modules(watched, module, time.perf_counter):
+        with watching_modules(watched, module, time.perf_counter), _torch.functions_in_python():
             yield watched
     finally:
         handle.remove()
@@ -80,11 +81,15 @@ def watching_modules(
     stack: list[tuple[torch.nn.Module, float]] = []
 
     def before(module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():  # a function that `torch.cond` was given
+            return
         if not stack:
             entered(module)
         stack.append((module, now()))
 
     def after(module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            return
         while stack:
             inner, started = stack.pop()  # those above it were left by exceptions
             if inner is module:

@@ -126,9 +126,12 @@ class Boundary:
             self._begin()
 
     def _enters(self, module: torch.nn.Module, args: Any) -> None:
-        self._inside.append(module)
+        if not torch.compiler.is_dynamo_compiling():  # a function that `torch.cond` was given
+            self._inside.append(module)
 
     def _leaves(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            return
         while self._inside and self._inside.pop() is not module:
             pass  # left by an exception
         if self._inside or torch.is_grad_enabled() and module.training:

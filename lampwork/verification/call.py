@@ -132,7 +132,7 @@ class Subject:
                     break
                 loss = loss_among(result)
                 if loss is not None:
-                    trail.losses.append(float(mode.of(loss) if isinstance(mode, Beside64) else loss))
+                    trail.losses.append(float(mode.of(loss) if isinstance(mode, Beside64) else loss.detach()))
                 if number in self.kept:
                     trail.each[number] = self._left(program, result, mode)
         finally:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from lampwork import _torch
@@ -37,7 +36,7 @@ class _Wide:
     dtype: torch.dtype
 
 
-class Beside64(TorchDispatchMode):
+class Beside64(_torch.EagerMode):
     """While active, every operator is run on float64 values as well.
 
     `of(tensor)` is a tensor in float64 as the program has computed it, which begins with what the tensor held when it
@@ -146,7 +145,7 @@ class Beside64(TorchDispatchMode):
                 self._known.pop(_torch.storage_key(each), None)
 
 
-class Rounded(TorchDispatchMode):
+class Rounded(_torch.EagerMode):
     """While active, every result of an operator is off by a rounding, up or down by chance; `seed` says how.
 
     Whole numbers stay: what counts or indexes is exact. What only moves numbers does not round.
@@ -204,7 +203,7 @@ _MOVES = frozenset(
 )
 
 
-class Noted(TorchDispatchMode):
+class Noted(_torch.EagerMode):
     """While active, `note(op, results)` is told of every operator that eager runs, below autograd."""
 
     def __init__(self, note: Callable[[Any, list[Any]], None]) -> None:

@@ -176,6 +176,10 @@ def loop_in_a_branch(flow, x):
     return flow.cond(x.sum() > 0, many, lambda x: x[0] * 2, (x,))
 
 
+def carried_in_a_list(flow, x):
+    return flow.scan(lambda c, y: ((c[1] + y, c[0] * 0.5), c[0] * y), [x[0], x[1]], x)
+
+
 def maps_few(flow, x):
     return flow.map(lambda a, b: (a.sin() @ b, a * 2), x, W)
 
@@ -188,7 +192,7 @@ PROGRAMS = [
     closures_are_read, branches_in_branches, nested_containers, several_types, no_operands, writes_to_its_own,
     number_of_a_tensor, known_predicate, the_same_twice, strided_operands, nobody_reads_it, operand_is_written_later,
     as_often_as_contents_say, never, few_known_turns, many_known_turns, carries_an_integer, rows_few, rows_many,
-    rows_nested, rows_in_reverse, branch_in_a_loop, loop_in_a_branch, maps_few, maps_many,
+    rows_nested, carried_in_a_list, rows_in_reverse, branch_in_a_loop, loop_in_a_branch, maps_few, maps_many,
 ]  # fmt: skip
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (
     2,
@@ -331,6 +335,10 @@ def counts(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,)), number
 
 
+def turns_with_a_number(turn, first=0):
+    return lambda x: while_loop(lambda n, x: n < 3, turn, (first, x))
+
+
 def raises(x):
     def yes(x):
         raise ValueError("no")
@@ -384,6 +392,7 @@ def prints(x):
     return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,))
 
 
+ELSEWHERE = torch.ones(3)
 REFUSED = {
     "a list is appended to by its method": appends_by_method,
     "a class is counted in": counts_in_a_class,
@@ -401,6 +410,15 @@ REFUSED = {
     "a predicate of many": lambda x: torch.cond(x > 0, lambda x: x + 1, lambda x: x - 1, (x,)),
     "a branch raises": raises,
     "a loop returns what it carries": lambda x: while_loop(lambda x, y: x.sum() < 9, lambda x, y: (x + 1, y), (x, x)),
+    "an operand is a number": lambda x: torch.cond(x.sum() > 0, lambda x, n: x + n, lambda x, n: x - n, (x, 3)),
+    "an operand is None": lambda x: torch.cond(x.sum() > 0, lambda x, n: x + 1, lambda x, n: x - 1, (x, None)),
+    "parts of results": lambda x: torch.cond(x.sum() > 0, lambda x: (x + 1)[:2], lambda x: (x - 1)[2:], (x,)),
+    "a test returns a tuple": lambda x: while_loop(lambda x: (x.sum() < 9,), lambda x: (x.abs() + 1,), (x,)),
+    "a loop carries a float": turns_with_a_number(lambda n, x: (n + 1, x * 2), first=0.0),
+    "a counting loop writes to what it carries": turns_with_a_number(lambda n, x: (n + 1, x.add_(1) * 2)),
+    "a counting loop returns what it carries": turns_with_a_number(lambda n, x: (n + 1, x)),
+    "a counting loop returns a view": turns_with_a_number(lambda n, x: (n + 1, x.view(x.shape))),
+    "a counting loop writes elsewhere": turns_with_a_number(lambda n, x: (n + 1, x + ELSEWHERE.add_(1).sum())),
     "a loop changes a type": lambda x: while_loop(lambda x: x.sum() < 9, lambda x: (x.double() + 1,), (x,)),
     "a scan over nothing": lambda x: scan(lambda c, y: (c + y, c * 2), x[0], x[:0]),
     "a scan changes strides": lambda x: scan(lambda c, y: ((c + y).contiguous(), y + 1), x.t(), torch.ones(5, 3, 4)),
@@ -427,6 +445,54 @@ def test_eager_refuses(program):
     else:  # a later PyTorch takes it
         same(found, expected)
     torch.testing.assert_close(x, inputs()[0], rtol=0, atol=0)
+    assert ELSEWHERE.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_counting_loop_that_does_not_run(nested):
+    """Results are copies, nested as what is carried, and what a turn does is not done."""
+    if nested:
+        start = lambda x: ({"n": 3, "x": x},)
+        program = lambda x: while_loop(lambda d: d["n"] < 3, lambda d: ({"n": d["n"] + 1, "x": d["x"] * 2},), start(x))
+    else:
+        program = turns_with_a_number(lambda n, x: (n + 1, x * 2), first=3)
+    compiled = lampwork.compile(program, options={"cache": False})
+    for x in inputs():
+        found, expected = compiled(x), program(x)
+        same(found, expected)
+        assert all(each is not x for each in tree_flatten(found)[0])
+    whole(compiled)
+
+
+def _scaled(k, nested):
+    """Functions from outside of the program, whose closures nothing else reads."""
+    return lambda x: x * k + nested["b"][0], lambda c, y: (torch.tanh(c @ nested["w"] + y), c * k)
+
+
+def test_closures_that_are_read_there_first():
+    """To read what was there before is no change."""
+    branch, turn = _scaled(3, {"b": [torch.ones(3)], "w": W})
+    programs = [
+        lambda flow, x, f=branch: flow.cond(x.sum() > 0, f, lambda x: x - 1, (x,)),
+        lambda flow, x, f=turn: flow.scan(f, x[0], x),
+        lambda flow, x, f=branch: flow.map(f, x),
+        lambda flow, x, f=branch: flow.while_loop(lambda x: x.sum().abs() < 99, lambda x: (f(x).clamp(-99, 99),), (x,)),
+    ]
+    for program in programs:
+        compiled = lampwork.compile(lambda x, program=program: program(TORCH, x), options={"cache": False})
+        for x in inputs():
+            same(compiled(x), program(MEANT, x))
+        whole(compiled)
+
+
+@pytest.mark.parametrize("pred", [True, torch.tensor(False)])
+def test_operands_in_containers_that_nothing_has_read(pred):
+    x, y = inputs()
+    branches = lambda x: x["a"][0] + 1, lambda x: x["a"][0] * x["a"][1]["b"]
+    for operands in ([{"a": [x, {"b": y}]}], ({"a": [x, {"b": y}]},)):
+        compiled = lampwork.compile(torch.cond, options={"cache": False})
+        same(compiled(pred, *branches, operands), MEANT.cond(pred, *branches, operands))
+        whole(compiled)
 
 
 def draws(x):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import map as map_rows
+from torch._higher_order_ops import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.utils._pytree import tree_leaves
 
 import lampwork
 from tests.python import test_control_flow as programs
@@ -215,6 +219,56 @@ def test_eagers_own_gradients():
             torch._dynamo.reset()
             expected = gradients(lambda *each, program=program: program(TORCH, *each), x)
             torch.testing.assert_close(gradients(compiled, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def _without_gradients(y, w):
+    with torch.no_grad():
+        return y @ w
+
+
+#: What results depend on, and on what they do not: each has one history, as in eager.
+DEPENDING = {
+    "a closure without gradients": lambda x, w, b: scan(lambda c, y: (c + _without_gradients(y, w), c * y), b, x),
+    "rows that are not read": lambda x, w, b: scan(lambda c, y: (c * 0.5, c * 2), b, x),
+    "a state that is not read": lambda x, w, b: scan(lambda c, y: (y * 0.5, torch.ones(2)), b, x),
+    "rows of constants": lambda x, w, b: map_rows(lambda y: (y.sin(), torch.ones(2), _without_gradients(y, w)), x),
+    "turns": lambda x, w, b: while_loop(
+        lambda n, x, y: n < 3, lambda n, x, y: (n + 1, torch.tanh(x * b), torch.ones(3)), (torch.tensor(0), x, w[0] * 1)
+    )[1:],
+}
+
+
+@pytest.mark.parametrize("name", DEPENDING)
+def test_short_loops_have_the_history_of_one_operator(name):
+    """None, zeros or numbers, of each result and input; the loops are recorded turn by turn."""
+    told = []
+    program = DEPENDING[name]
+    for run in (program, lampwork.compile(program, options={"cache": False})):
+        torch.manual_seed(0)
+        leaves = [torch.randn(*shape, requires_grad=True) for shape in ((3, 3), (3, 3), (3,))]
+        results = tree_leaves(run(*leaves))
+        assert all(each.requires_grad for each in results)
+        told += [[torch.autograd.grad(each.sum(), leaves, allow_unused=True, retain_graph=True) for each in results]]
+    for expected, found in zip(*told, strict=True):
+        assert [each is None for each in expected] == [each is None for each in found]
+        torch.testing.assert_close(
+            [each for each in found if each is not None], [each for each in expected if each is not None]
+        )
+
+
+def test_gradients_flow_through_a_short_loop_in_a_long_one():
+    """Results that depend on some of what they might."""
+
+    def turn(flow, c, y, w):
+        state, rows = flow.scan(lambda c, z: (z * w, torch.tanh(c + z)), c, torch.stack([y, y * 2, c]))
+        return state + rows.sum(0), rows.sum(0)
+
+    program = lambda flow, x, w, b: flow.scan(lambda c, y: turn(flow, c, y, w[0]), b, torch.cat([x] * 20))
+    compiled = lampwork.compile(lambda *each: program(TORCH, *each), options={"cache": False})
+    x = programs.inputs()[0]
+    found, expected = gradients(compiled, x), gradients(lambda *each: program(MEANT, *each), x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    whole(compiled)
 
 
 def test_a_branch_that_is_not_taken_adds_no_nan():

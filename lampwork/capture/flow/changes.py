@@ -50,10 +50,25 @@ class State:
         same = len(self.told) == len(told) and all(map(operator.is_, self.told, told))
         if not same or self.outside != self._of_the_capture():
             raise Refused("it changes something outside of it")
-        if not _same(self.inside, self._of_objects()):
+        if not self._same(self._of_objects()):
             raise Refused("it changes an object of the program's")
         if any(self._about(fake) != about for fake, about in self.tensors):
             raise Refused("it changes what a tensor is like")
+
+    def _same(self, after: list[tuple[Any, list[Any]]]) -> bool:
+        """Whether the same objects hold the same. Of cells and functions from outside more may have been read since."""
+        now = {id(value): holds for value, holds in after}
+        for value, holds in self.inside:
+            found = now.get(id(value))
+            if found is None:
+                return False
+            if isinstance(value, types.CellType) and not holds:
+                continue
+            if isinstance(value, types.FunctionType) and self.world.loader.origin(value) is not None:
+                found = [each for each in found if any(each is one for one in holds)]
+            if len(found) != len(holds) or any(one is not other for one, other in zip(holds, found)):
+                return False
+        return True
 
     def _told(self) -> list[tuple]:
         """What waits to be printed, logged and warned of: texts that follow each other are put together anew."""
@@ -158,18 +173,4 @@ def _has_contents(cell: types.CellType) -> bool:
         cell.cell_contents  # noqa: B018
     except ValueError:
         return False
-    return True
-
-
-def _same(before: list[tuple[Any, list[Any]]], after: list[tuple[Any, list[Any]]]) -> bool:
-    """Whether the same objects hold the same. Of cells from outside more may have been read meanwhile."""
-    now = {id(value): holds for value, holds in after}
-    for value, holds in before:
-        found = now.get(id(value))
-        if found is None:
-            return False
-        if isinstance(value, types.CellType) and not holds:
-            continue
-        if len(found) != len(holds) or any(one is not other for one, other in zip(holds, found)):
-            return False
     return True

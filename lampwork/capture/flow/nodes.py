@@ -33,6 +33,62 @@ def _is_differentiated(tensors: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
 
 
+def one_history(recorder: Any, results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """The results of what was recorded operator by operator, with the history of one operator, as eager has it: each of
+    them requires grad where something that was given does, and what a result does not depend on gets zeros."""
+    found = list(results)
+    sources = [each for each in given if each.requires_grad] if torch.is_grad_enabled() else []
+    edges = list(map(_edge, sources))
+    missed: dict[int, set[int]] = {}
+    for place, each in enumerate(found):
+        if sources and _has_gradient(each):
+            reached = _reached(each, set(edges))
+            missed[place] = {index for index, edge in enumerate(edges) if edge not in reached}
+    places = [place for place, others in missed.items() if others]
+    others = sorted(set().union(*missed.values()))
+    if places:
+        made = _Depends.apply(
+            recorder, len(places), *(found[place] for place in places), *(sources[each] for each in others)
+        )
+        for place, each in zip(places, made, strict=True):
+            found[place] = each
+    return found
+
+
+def _edge(tensor: Any) -> tuple:
+    """Where gradients of a tensor that requires grad go."""
+    edge = torch.autograd.graph.get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
+
+
+def _reached(result: Any, ends: set[tuple]) -> set[tuple]:
+    """Those of `ends` that gradients of the result come to."""
+    seen: set[tuple] = set()
+    pending = [_edge(result)] if result.requires_grad else []
+    while pending:
+        edge = pending.pop()
+        if edge in seen:
+            continue
+        seen.add(edge)
+        if edge not in ends:
+            pending += [each for each in edge[0].next_functions if each[0] is not None]
+    return seen & ends
+
+
+class _Depends(torch.autograd.Function):
+    """Copies of the first tensors, which depend on the others, too; these get zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Any, count: int, *tensors: Any) -> Any:
+        ctx.save_for_backward(*tensors[count:])
+        with torch.enable_grad():  # so it is written down: gradients flow through it
+            return tuple(recorder.call(aten.clone.default, (each,), {}) for each in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        return (None, None, *tangents, *map(torch.zeros_like, ctx.saved_tensors))
+
+
 def run(recorder: Any, name: str, args: Sequence[Any]) -> list[Any]:
     """What an operator that runs graphs gives of these arguments."""
     kind = name.partition("::")[2].partition(".")[0]

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from lampwork import _torch
 from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
 from lampwork.capture.flow.changes import State
-from lampwork.capture.flow.nodes import cond, cut, row_of, run, same_layout, scan, while_loop
+from lampwork.capture.flow.nodes import cond, cut, one_history, row_of, run, same_layout, scan, while_loop
 from lampwork.capture.machine import World
 from lampwork.capture.outside.overlay import Break, LeftToEager
 from lampwork.capture.record.fake import Fake
@@ -97,10 +97,15 @@ def _interpreted(world: Any, function: Any, args: Sequence[Any]) -> Any:
 
 
 def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
+    if type(operands) is list:  # from outside: its elements are loaded
+        operands = world.loader.settle(operands)
     if isinstance(pred, (bool, int, float)):
         return world.call(yes if pred else no, tuple(operands), {})
     if type(pred) is not Fake or pred.numel() != 1:
         raise Refused("its predicate is no tensor of one element")
+    if type(operands) not in (tuple, list):
+        raise Refused("its operands are no tuple")
+    _require_tensors(_interpreted(world, tree_leaves, (operands,)))
     parts, trees = [], []
     for branch in (yes, no):
         with _part(world, (branch, *operands)) as part:
@@ -111,8 +116,11 @@ def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
     if trees[0] != trees[1]:
         raise Refused("its branches return values that are nested otherwise")
     inputs, bodies = _cut(parts)
-    if not all(map(same_layout, bodies[0].results, bodies[1].results)):
+    results = [bodies[0].results, bodies[1].results]
+    if not all(map(same_layout, *results)):
         raise Refused("its branches return tensors of several shapes, strides or types")
+    if any(yes.storage_offset() != no.storage_offset() for yes, no in zip(*results, strict=True)):
+        raise Refused("its branches return parts of tensors at several places")
     world.flows += 1
     return tree_unflatten(cond(world.recorder, pred, inputs, *bodies), trees[0])
 
@@ -131,8 +139,8 @@ def _scan(world: Any, combine: Any, init: Any, xs: Any, additional_inputs: Any =
         (state, nested), (others, tree) = map(_tensors_in, made)
         part.returns([*state, *others])
     values, (body,) = _cut([part])
-    if nested != getattr(combine, "keywords", {}).get("spec_init", nested) or len(state) != len(carried):
-        raise Refused("what is carried is nested otherwise than at first")
+    if len(state) != len(carried):  # however they are nested: the function is given them as at first
+        raise Refused("what is carried are more or fewer tensors than at first")
     if not all(map(same_layout, carried, body.results)):
         raise Refused("what is carried changes its shape, strides or type from turn to turn")
     found = _turns(world, carried, rows, values, body)
@@ -160,11 +168,13 @@ def _turns(world: Any, carried: list, rows: list, inputs: list, body: Body) -> l
     if type(length) is torch.SymInt or length * body.operators > UNROLLED_OPERATORS:
         return scan(recorder, carried, rows, inputs, body)
     others: list[Sequence[Any]] = []
+    state = carried
     for row in zip(*[each.unbind(0) for each in rows], strict=True):
-        made = replayed(recorder, body, [*carried, *row, *inputs], lambda name, args: run(recorder, name, args))
+        made = replayed(recorder, body, [*state, *row, *inputs], lambda name, args: run(recorder, name, args))
         others.append(made[len(carried) :])
-        carried = made[: len(carried)]
-    return [*carried, *(torch.stack(each) for each in zip(*others, strict=True))]
+        state = made[: len(carried)]
+    found = [*state, *(torch.stack(each) for each in zip(*others, strict=True))]
+    return one_history(recorder, found, (*carried, *rows, *inputs))
 
 
 # Loops while something holds ----------------------------------------------------------------------------------------
@@ -174,18 +184,22 @@ def _while_loop(world: Any, test: Any, body: Any, carried: Any, inputs: Any = ()
     carried, inputs = tuple(carried), tuple(inputs)
     if options:
         raise Refused("it is told what it writes")
+    if any(isinstance(each, (float, complex, str)) or each is None for each in carried):
+        raise Refused("it carries something else than tensors and integers")
     if not all(type(each) is Fake for each in (*carried, *inputs)):
         return _with_integers(world, test, body, carried, inputs)
     parts, tree = [], None
     for function in (test, body):
         with _part(world, (function, *inputs)) as part:
             made = _interpreted(world, function, (*map(part.parameter, carried), *inputs))
+            if function is test and type(made) is not Fake:
+                raise Refused("its test is not one bool")
             leaves, tree = _tensors_in(made)
             part.returns(leaves)
         parts.append(part)
     values, (asked, turn) = _cut(parts)
-    truth, *rest = asked.results
-    if rest or truth.dtype is not torch.bool or truth.dim():
+    (truth,) = asked.results
+    if truth.dtype is not torch.bool or truth.dim():
         raise Refused("its test is not one bool")
     if len(turn.results) != len(carried) or not all(map(same_layout, carried, turn.results)):
         raise Refused("what is carried changes its shape, strides or type from turn to turn")
@@ -204,7 +218,8 @@ def _known_turns(recorder: Any, carried: tuple, inputs: list, asked: Body, turn:
         (truth,) = replayed(recorder, asked, [*state, *inputs], lambda name, args: run(recorder, name, args))
         known = _known(recorder, truth)
         if known is False:
-            return state if number else [each.clone() for each in state]
+            found = state if number else [each.clone() for each in state]
+            return one_history(recorder, found, (*carried, *inputs))
         if known is None or number * turn.operators > UNROLLED_OPERATORS:
             break
         state = replayed(recorder, turn, [*state, *inputs], lambda name, args: run(recorder, name, args))
@@ -227,23 +242,39 @@ def _with_integers(world: Any, test: Any, body: Any, carried: tuple, inputs: tup
     values: Sequence[Any] = carried
     state, tree = State(world, (test, body, *inputs)), None
     for _ in range(_MOST_TURNS):
-        truth = _interpreted(world, test, (*values, *inputs))
+        with recorded(world.recorder):
+            truth = _interpreted(world, test, (*values, *inputs))
         if type(truth) is Fake:
             truth = _known(world.recorder, truth)
         if type(truth) is not bool:
             raise Refused("it carries integers, and contents of tensors decide how often it runs")
         if not truth:
             break
-        made, tree = tree_flatten(_interpreted(world, body, (*values, *inputs)))
-        if len(made) != len(carried) or not all(map(_same_kind, carried, made)):
-            raise Refused("what is carried changes its shape, strides or type from turn to turn")
-        values = made
+        values, tree, _ = _turn_with_integers(world, body, carried, values, inputs)
     else:
         raise Refused(f"it carries integers, and runs more than {_MOST_TURNS} times")
-    if tree is None:
-        raise Refused("it carries integers, and does not run once")
+    if tree is None:  # what a turn returns says how that is nested
+        *_, tree, part = _turn_with_integers(world, body, carried, values, inputs)
+        part.discard()
+        values = [each.clone() if type(each) is Fake else each for each in carried]
     state.require_same()
-    return tree_unflatten(list(values), tree)
+    return tree_unflatten(_with_one_history(world.recorder, values, (*carried, *inputs)), tree)
+
+
+def _turn_with_integers(world: Any, body: Any, carried: tuple, values: Sequence[Any], inputs: tuple) -> tuple:
+    """What a turn returns, how that is nested, and what was recorded for it."""
+    with recorded(world.recorder) as part:
+        made, tree = tree_flatten(_interpreted(world, body, (*values, *inputs)))
+        part.returns([each for each in made if type(each) is Fake])
+    if len(made) != len(carried) or not all(map(_same_kind, carried, made)):
+        raise Refused("what is carried changes its shape, strides or type from turn to turn")
+    return made, tree, part
+
+
+def _with_one_history(recorder: Any, values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    tensors = one_history(recorder, *([each for each in some if type(each) is Fake] for some in (values, given)))
+    rest = iter(tensors)
+    return [next(rest) if type(each) is Fake else each for each in values]
 
 
 def _same_kind(before: Any, after: Any) -> bool:

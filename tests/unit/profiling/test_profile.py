@@ -47,6 +47,27 @@ def test_a_backward_pass_is_recorded():
     assert names.count("mm") == 3
 
 
+def test_branches_and_loops():
+    """Operators of the functions that are called, at their lines; no others."""
+    x = torch.ones(4, 4)
+    flow = lambda: torch.while_loop(
+        lambda n, x: n < 3,
+        lambda n, x: (n + 1, torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))),
+        (torch.tensor(0), x),
+    )
+    flow()
+    operators = recorded(flow)
+    names = [each.name for each in operators]
+    assert names.count("sin") == 3 and names.count("lt") == 4 and "cos" not in names
+    assert {each.location.file for each in operators} == {__file__}
+
+
+def test_a_module_in_a_branch():
+    model = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+    profile = lampwork.profile(lambda x: torch.cond(x.sum() > 0, model[0], model[1], (x,)), torch.ones(2, 4))
+    assert profile.parts.operators >= 3
+
+
 def test_a_call():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 5)).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}

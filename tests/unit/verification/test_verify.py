@@ -8,6 +8,8 @@ import json
 
 import pytest
 import torch
+from torch._higher_order_ops import map as map_rows
+from torch._higher_order_ops import scan
 
 import lampwork
 from lampwork import cli, pipeline
@@ -72,6 +74,45 @@ def test_gradients_of_arguments():
     x = torch.randn(5, 4, requires_grad=True)
     answer = lampwork.verify(lambda x: x.softmax(1).square(), x, backward=True)
     assert answer and any(each.kind == "gradients" and each.elements == 20 for each in answer.compared)
+
+
+class Branches(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.yes, self.no = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, self.yes, lambda x: self.no(x).sin(), (x,)).square().sum()
+
+
+def doubled_while_small(x):
+    return torch.while_loop(lambda d: d["x"].sum() < 99, lambda d: ({"x": d["x"].abs() * 2 + 1},), ({"x": x},))[0]["x"]
+
+
+def decayed(x):
+    def turn(c, y):
+        return torch.cond(y.sum() > 0, lambda c: torch.tanh(c + 1.5), lambda c: c * 0.5, (c,)), c * y
+
+    return scan(turn, x[0], x, reverse=True)
+
+
+def parts(x):
+    return map_rows(lambda d, w: {"s": d["a"].sin() @ w}, {"a": x}, x.t() @ x)["s"].sum()
+
+
+@pytest.mark.parametrize("function", [doubled_while_small, decayed, parts, Branches()])
+def test_branches_and_loops(function):
+    """What is in them is computed in float64, and off by roundings, too."""
+    torch.manual_seed(0)
+    for x in (torch.randn(3, 4), -torch.ones(3, 4), 1e3 * torch.ones(3, 4)):
+        answer = lampwork.verify(function, x)
+        assert answer and answer.blame is None and answer.graphs >= 1, str(answer)
+
+
+def test_what_is_wrong_in_a_branch_is_seen(monkeypatch):
+    monkeypatch.setitem(RULES, "aten::sin.default", lambda lowering, self: RULES["aten::cos.default"](lowering, self))
+    answer = verified(lambda x: torch.cond(x.sum() > 9, lambda x: x * 2, lambda x: x.sin(), (x,)), -torch.ones(15, 16))
+    assert not answer
 
 
 def test_further_calls_are_served_by_the_same_entries():
