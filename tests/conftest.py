@@ -4,6 +4,7 @@ planned memory is NaN where nothing is in it."""
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
 import pytest
@@ -38,3 +39,11 @@ def pytest_collection_finish(session):
     changed = sorted(name for name in {*found, *_settings} if found.get(name) != _settings.get(name))
     if changed:
         raise pytest.UsageError(f"a test module sets {', '.join(changed)} when it is imported: set it in a fixture")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_equal_modules():
+    """Each test has its captures to itself: modules of earlier ones, which may be alive still, share nothing with it."""
+    siblings = sys.modules.get("lampwork.runtime.siblings")
+    if siblings is not None:
+        siblings.forget_all()

@@ -80,6 +80,12 @@ class Known:
             self._artifacts, self.on_disk, self._failed = (), None, {}
 
 
+def forget_all() -> None:
+    """No module finds what has been made for another one so far."""
+    for known in list(_shared.values()):
+        known.forget()
+
+
 def in_force(artifact: Artifact) -> tuple:
     """What the operators of other libraries are now that `artifact` calls; empty where it calls none."""
     if not artifact.operators:
