@@ -396,6 +396,9 @@ class Templates(ObjectTemplates):
         cells = value.__closure__ or ()
         pending = [cell for cell in cells if self._reserve_cell(cell)]
         index = self._reserve(value)
+        attributes = list(value.__dict__.items())
+        if sys.version_info < (3, 14) and value.__annotations__:  # later ones are not there before they are asked for
+            attributes.append(("__annotations__", value.__annotations__))
         self.objects[index] = NewFunction(
             code=value.__code__,
             globals_of=self._namespace(value.__globals__),
@@ -404,7 +407,7 @@ class Templates(ObjectTemplates):
             defaults=None if value.__defaults__ is None else self.template(value.__defaults__),
             kwdefaults=None if value.__kwdefaults__ is None else self.template(value.__kwdefaults__),
             closure=tuple(self.template(cell) for cell in cells),
-            attributes=tuple((name, self.template(item)) for name, item in value.__dict__.items()),
+            attributes=tuple((name, self.template(item)) for name, item in attributes),
         )
         for cell in pending:
             self._fill_cell(cell)

@@ -402,7 +402,7 @@ def returns_partial_and_method(x):
 
 @program(x4)
 def returns_partials_with_attributes(x):
-    def scaled(a, by):
+    def scaled(a: int, by: "float") -> None:
         return a * by
 
     named = functools.update_wrapper(functools.partial(scaled, by=x), scaled)

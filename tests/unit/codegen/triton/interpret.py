@@ -62,7 +62,8 @@ def interpreting() -> Iterator[None]:
     functions = _standard_functions()
     # The interpreter patches these, and after a call of a function inside of a kernel it leaves them so.
     patched = [
-        (place, dict(vars(place))) for place in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base)
+        (place, dict(vars(place)))
+        for place in (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
     ]
     try:
         for module, name, _, interpreted in functions:
