@@ -397,8 +397,10 @@ class Templates(ObjectTemplates):
         pending = [cell for cell in cells if self._reserve_cell(cell)]
         index = self._reserve(value)
         attributes = list(value.__dict__.items())
-        if sys.version_info < (3, 14) and value.__annotations__:  # later ones are not there before they are asked for
-            attributes.append(("__annotations__", value.__annotations__))
+        # Those of later releases are not there before they are asked for. Objects of `typing` cannot be described.
+        annotations = value.__annotations__ if sys.version_info < (3, 14) else {}
+        if annotations and all(type(each) in (str, type, type(None)) for each in annotations.values()):
+            attributes.append(("__annotations__", annotations))
         self.objects[index] = NewFunction(
             code=value.__code__,
             globals_of=self._namespace(value.__globals__),
