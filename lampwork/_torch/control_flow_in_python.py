@@ -140,10 +140,10 @@ def _one_history(results: Any, inputs: Any) -> Any:
     if not given or not torch.is_grad_enabled():
         return results
     leaves, tree = tree_flatten(results)
-    apart = [place for place, each in enumerate(leaves) if _has_no_history(each)]
-    if apart:
-        found = _Depends.apply(len(apart), *(leaves[place] for place in apart), *given)
-        for place, each in zip(apart, found):
+    without = [place for place, each in enumerate(leaves) if _has_no_history(each)]
+    if without:
+        found = _Depends.apply(len(without), *(leaves[place] for place in without), *given)
+        for place, each in zip(without, found):
             leaves[place] = each
     return tree_unflatten(leaves, tree)
 

@@ -130,15 +130,7 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
 def _indices(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:
     """As `_differences`, where integers differ that choose an element of a list or dict, and all else that differs is
     about the element chosen: `cache.layers[self.layer_idx]`."""
-    found: dict[Source, tuple[int, int]] = {}
-    for guard in guards:
-        if isinstance(guard.test, Equals) and type(guard.test.value) is int:
-            try:
-                now = read(guard.source, scope)
-            except READ_ERRORS:
-                continue
-            if type(now) is int and now != guard.test.value:
-                found[guard.source] = (guard.test.value, now)
+    found = _that_differ(guards, scope, int)
     if not found:
         return None
     renamed = _Renamed(dict(found.values()))
@@ -194,20 +186,26 @@ def _changes(source: Source, test: Test, scope: Scope, is_chosen: bool) -> set[V
     return _number_changes(source, test.value, value) if isinstance(test, Equals) else None
 
 
+def _that_differ(guards: Sequence[Guard], scope: Scope, kind: type) -> dict[Source, tuple[Any, Any]]:
+    """The values of a class that differ from what guards ask for: by source, before and now."""
+    found: dict[Source, tuple[Any, Any]] = {}
+    for guard in guards:
+        if isinstance(guard.test, Equals) and type(guard.test.value) is kind:
+            try:
+                now = read(guard.source, scope)
+            except READ_ERRORS:
+                continue
+            if type(now) is kind and now != guard.test.value:
+                found[guard.source] = (guard.test.value, now)
+    return found
+
+
 def _texts(guards: Sequence[Guard], scope: Scope) -> dict[Source, tuple[str, str]]:
     """Texts that differ and that lead to what the program reads, as keys of dicts: by source, before and now.
 
     Others say what the program does (`mode == "train"`), so that what differs beside them is another case of it.
     """
-    found: dict[Source, tuple[str, str]] = {}
-    for guard in guards:
-        if isinstance(guard.test, Equals) and type(guard.test.value) is str:
-            try:
-                now = read(guard.source, scope)
-            except READ_ERRORS:
-                continue
-            if type(now) is str and now != guard.test.value:
-                found[guard.source] = (guard.test.value, now)
+    found = _that_differ(guards, scope, str)
     if not found:
         return found
     names = dict(found.values())
