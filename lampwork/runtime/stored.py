@@ -94,18 +94,24 @@ class Stored:
             self._known.forget()
         self.waiting, self._known, self._seen = (), None, {}
         if self.shipped is not None:
-            self.ship(self.shipped)
+            self._wait(self.shipped)
 
     def ship(self, shipped: Shipped) -> None:
         """From now on entries of a file wait for the calls that they fit. Raises LookupError where this process lacks
         what one of them names."""
-        for entry in shipped.entries(self.compiled):
-            waiting = Waiting(entry.artifact, self._entry_of, self.known)
+        entries = shipped.entries(self.compiled)
+        self.shipped = shipped
+        for waiting, entry in zip(self._wait(shipped), entries, strict=True):
             waiting.entry = entry
-            self.waiting = (*self.waiting, waiting)
+
+    def _wait(self, shipped: Shipped) -> tuple[Waiting, ...]:
+        """Those of the file, from now on waiting. An entry is made of one where it fits a call: the process may no
+        longer have what another names (modules that were removed)."""
+        added = tuple([Waiting(artifact, self._entry_of, self.known) for artifact in shipped.artifacts])
         for artifact in shipped.artifacts:
             self.compiled.varies(artifact.varied)
-        self.shipped = shipped
+        self.waiting = (*self.waiting, *added)
+        return added
 
     @property
     def _reuses(self) -> bool:

@@ -326,6 +326,34 @@ def test_entries_of_a_file_come_back_after_a_reset(saved):
     assert answer(fast, X).shape == (2, 4)
 
 
+def test_a_reset_does_not_need_what_the_file_names(tmp_path):
+    """A module that was removed since: as for a process without it, calls are compiled again."""
+    module = types.ModuleType("gone_after_loading")
+    exec("def helped(y):\n    return y.tanh() + 1\n", module.__dict__)
+    sys.modules[module.__name__] = module
+    try:
+
+        def program(x):
+            return module.helped(x) * 2
+
+        def other(x):
+            return x + 1
+
+        fast, second = (lampwork.compile(each, options={"cache": False}) for each in (program, other))
+        answer(fast, X)
+        answer(second, X)
+        lampwork.save(fast, tmp_path / "it.lamp")
+        fast = lampwork.load(tmp_path / "it.lamp", program)
+        assert same(answer(fast, X), program(X))
+    finally:
+        del sys.modules[module.__name__]
+    lampwork.reset()
+    assert lampwork.stats(second)["entries"] == 0
+    with pytest.warns(lampwork.LampworkWarning, match="gone_after_loading.helped cannot be read"):
+        assert same(answer(fast, X), program(X))
+    assert lampwork.stats(fast)["captures"] == 1
+
+
 # What is in a file ---------------------------------------------------------------------------------------------------
 
 
