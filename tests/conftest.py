@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import types
 
 import pytest
 
@@ -39,6 +40,17 @@ def pytest_collection_finish(session):
     changed = sorted(name for name in {*found, *_settings} if found.get(name) != _settings.get(name))
     if changed:
         raise pytest.UsageError(f"a test module sets {', '.join(changed)} when it is imported: set it in a fixture")
+
+
+def pytest_runtestloop(session):
+    """PyTorch notes where seeds are set, and who asks for samples, by walks through the stack: a tenth of all time here.
+    Nobody reads these notes."""
+    for name in ("torch.cuda", "torch.xpu", "torch.mtia"):
+        if name in sys.modules:
+            sys.modules[name].traceback = types.SimpleNamespace(format_stack=list)
+    samples = sys.modules.get("torch.testing._internal.common_utils")
+    if samples is not None:
+        samples.extract_test_fn = lambda: None
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from .errors import Interruption
 from .exceptions import chain_context
 from .frames import Frame
 from .private import keep_builtins
-from .tracebacks import real_frame
+from .tracebacks import entry_at
 from .values import UNBOUND, Enter, is_a
 
 keep_builtins(globals())
@@ -138,9 +138,7 @@ class MachineGenerator:
         if not self.started:
             # CPython enters the frame at its first instruction, outside any handler.
             self.finish()
-            traceback = types.TracebackType(
-                error.__traceback__, real_frame(frame), frame.code.offsets[0], frame.code.raw.co_firstlineno
-            )
+            traceback = entry_at(error.__traceback__, frame, frame.code.offsets[0], frame.code.raw.co_firstlineno)
             raise error.with_traceback(traceback)
         try:
             return self.resume(None, error)

@@ -4,12 +4,17 @@ An exception that passes through the machine shows the user's frames at the user
 CPython.  `types.TracebackType` needs real frame objects, so each entry gets one: the user's code object is
 copied with its instructions replaced by `RETURN_GENERATOR`, calling it makes a suspended generator, and that
 generator's frame has the right code name, file, globals and, at the right offset, the right line and columns.
+
+Nothing may look at the frame before it is suspended: a profiler or tracer that is told of its call would be given
+a frame object that CPython does not move into the generator.  So the copy jumps over its RESUME, which is what
+tells profilers, and what CPython takes for the end of the prologue, where nothing is traced.
 """
 
 from __future__ import annotations
 
 import dis
 import os
+import sys
 from types import CodeType, FrameType, FunctionType, TracebackType
 
 from ..bytecode.decode import INTERNAL, VERSION
@@ -46,7 +51,12 @@ def prepend(traceback: TracebackType | None, frame: Frame) -> TracebackType | No
     if code.hidden:
         return traceback
     index = min(max(frame.index - 1, 0), len(code.offsets) - 1)
-    return TracebackType(traceback, real_frame(frame), code.offsets[index], code.line(index))
+    return entry_at(traceback, frame, code.offsets[index], code.line(index))
+
+
+def entry_at(following: TracebackType | None, frame: Frame, offset: int, line: int) -> TracebackType:
+    """An entry for an interpreted frame that stands at this offset of its code."""
+    return TracebackType(following, real_frame(frame), offset + _PROLOGUE, line)
 
 
 def real_frame(frame: Frame) -> FrameType:
@@ -59,19 +69,43 @@ def real_frame(frame: Frame) -> FrameType:
     stub = stubs.get(offset)
     if stub is None:
         stub = stubs[offset] = _stub(code.raw, offset)
-    return FunctionType(stub, frame.globals, code.raw.co_name)().gi_frame
+    return _suspended(FunctionType(stub, frame.globals, code.raw.co_name))
+
+
+def _suspended(function: FunctionType) -> FrameType:
+    # CPython 3.11 tells tracers of lines wherever the prologue is left; later ones only after a RESUME was run.
+    tracer = sys.gettrace() if VERSION < (3, 12) else None
+    if tracer is None:
+        return function().gi_frame
+    sys.settrace(None)
+    try:
+        return function().gi_frame
+    finally:
+        sys.settrace(tracer)
+
+
+#: Bytes before what stands for the user's instructions: a jump, with its argument of up to three bytes, and a RESUME.
+_PROLOGUE = 8
+#: An entry of `co_linetable` for four instructions that have no line (Objects/locations.md of CPython).
+_NO_LINES = bytes((0x80 | 15 << 3 | _PROLOGUE // 2 - 1,))
 
 
 def _stub(raw: CodeType, offset: int) -> CodeType:
     """The code with RETURN_GENERATOR where the frame shall seem to stand, so that `f_lineno` is right too."""
     # 3.13 points after the instruction.  CPython moves a dead frame that stands before its RESUME.
-    position = max(offset - 2 if VERSION >= (3, 13) else offset, 2)
-    size = len(raw.co_code)
-    body = bytearray(bytes((dis.opmap["NOP"], 0)) * (size // 2))
-    body[:2] = bytes((dis.opmap["RESUME"], 0))
+    position = max(offset - 2 if VERSION >= (3, 13) else offset, 0)
+    body = bytearray(bytes((dis.opmap["NOP"], 0)) * (len(raw.co_code) // 2))
     body[position : position + 2] = bytes((dis.opmap["RETURN_GENERATOR"], 0))
+    distance = position // 2 + 1  # over the RESUME
+    prologue = (
+        *(dis.opmap["EXTENDED_ARG"], distance >> 16 & 255),
+        *(dis.opmap["EXTENDED_ARG"], distance >> 8 & 255),
+        *(dis.opmap["JUMP_FORWARD"], distance & 255),
+        *(dis.opmap["RESUME"], 0),
+    )
     return raw.replace(
-        co_code=bytes(body), co_flags=(raw.co_flags & ~0x3AC) | 0x20,
+        co_code=bytes(prologue) + bytes(body), co_linetable=_NO_LINES + raw.co_linetable,
+        co_flags=(raw.co_flags & ~0x3AC) | 0x20,
         co_argcount=0, co_posonlyargcount=0, co_kwonlyargcount=0, co_exceptiontable=b"",
         co_stacksize=max(raw.co_stacksize, 2),
         # Reading f_locals expects cells in the slots of free variables, and nothing here would put them there.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import cProfile
 import operator
 import sys
 import types
@@ -18,10 +20,35 @@ from lampwork.capture.machine import (
     Unsupported,
     World,
 )
+from tests.unit.capture.machine.machine_harness import lines
 
 
 class Stop(Interruption):
     pass
+
+
+@contextlib.contextmanager
+def told_by(install):
+    """What runs here is told to a function of Python's."""
+    kept = []
+
+    def tell(frame, event, argument):
+        kept.append((frame, event, frame.f_lineno))
+        return tell
+
+    install(tell)
+    try:
+        yield
+    finally:
+        install(None)
+
+
+#: The profilers of the standard library, and functions of the kinds that debuggers and measures of coverage install.
+PROFILING = {
+    "cProfile": cProfile.Profile,
+    "profile": lambda: told_by(sys.setprofile),
+    "trace": lambda: told_by(sys.settrace),
+}
 
 
 def stop(*args):
@@ -253,6 +280,39 @@ class Tracebacks(unittest.TestCase):
         self.assertEqual([name for name, _, _ in seen[1:] if name != "<listcomp>"], ["outer", "inner"])
         for _, names, same_line in seen[1:]:
             self.assertEqual((names, same_line), ({}, True))
+
+    def test_under_profilers_and_tracers(self):
+        """They would be told of frames before these are moved into their generators, which ended the process."""
+
+        class Items:
+            def __getitem__(self, place):
+                if isinstance(place, slice):
+                    return Items()
+                return [1, 2][place]
+
+        def program():
+            return sorted((each for each in Items()), reverse=True)
+
+        def failing():
+            try:
+                Items()[5]
+            except IndexError as error:
+                return lines(error, __file__)
+
+        def deeper(levels, function):
+            # Frames lie in chunks of memory: what is told of one too early shows where its end is the end of a chunk.
+            if levels:
+                return deeper(levels - 1, function)
+            with profiling():
+                return Machine(World()).call(function)
+
+        expected = failing()
+        for name, profiling in PROFILING.items():
+            with self.subTest(name):
+                self.assertEqual(deeper(0, failing), expected)
+                for levels in range(200):
+                    self.assertEqual(deeper(levels, program), [2, 1])
+        self.assertEqual((sys.gettrace(), sys.getprofile()), (None, None))
 
 
 class Worlds(unittest.TestCase):
