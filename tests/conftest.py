@@ -3,6 +3,7 @@ planned memory is NaN where nothing is in it."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -51,6 +52,9 @@ def pytest_runtestloop(session):
     samples = sys.modules.get("torch.testing._internal.common_utils")
     if samples is not None:
         samples.extract_test_fn = lambda: None
+    # Collections of garbage, of which tests ask for many, go through what was made since: not through a million objects.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
