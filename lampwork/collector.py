@@ -22,6 +22,9 @@ from lampwork import forks
 #: A number of new objects that no compile reaches, and that nobody else would choose.
 NEVER = 2_000_000_011
 
+#: New objects whose walk takes a millisecond.
+_MANY = 20_000
+
 _lock = threading.RLock()
 #: How many pauses each thread is in.
 _pauses: dict[int, int] = {}
@@ -51,6 +54,11 @@ def paused() -> Iterator[None]:
 def _end() -> None:
     """Puts the threshold back if nobody pauses."""
     if not _pauses and gc.get_threshold()[0] == NEVER:
+        if gc.get_count()[0] > _MANY and not gc.get_freeze_count():
+            # The next new object would have all of them walked, as young ones: 40 ms. Nearly all of them live on, and
+            # these two make them old ones, for which nothing is walked.
+            gc.freeze()
+            gc.unfreeze()
         gc.set_threshold(*_before)
 
 

@@ -70,8 +70,8 @@ class Spec(NamedTuple):
 
 
 R = TypeVar("R", bound=Callable)
-#: Overload -> rule.
-RULES: dict[_torch.Overload, Callable] = {}
+#: What `name()` of an overload gives -> its rule. Finding hundreds of overloads takes longer than importing this house.
+RULES: dict[str, Callable] = {}
 
 
 def rule(*names: str) -> Callable[[R], R]:
@@ -80,17 +80,15 @@ def rule(*names: str) -> Callable[[R], R]:
 
     def register(function: R) -> R:
         for name in names:
-            RULES[overload(name)] = function
+            RULES[full_name(name)] = function
         return function
 
     return register
 
 
-def overload(name: str) -> Any:
-    """The overload "add.Tensor" of ATen, or "library::scaled.default" of another library."""
-    library, _, rest = name.rpartition("::")
-    packet, _, which = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, library or "aten"), packet), which or "default")
+def full_name(name: str) -> str:
+    """What `name()` of the overload that `rule` means by this gives: "aten::add.Tensor", "library::scaled"."""
+    return (name if "::" in name else f"aten::{name}").removesuffix(".default")
 
 
 def wrap_dim(dim: int, dims: int) -> int:
@@ -134,7 +132,7 @@ def infer(op: Any, args: tuple, kwargs: dict) -> Any:
 
 def _infer(op: Any, args: tuple, kwargs: dict) -> Any:
     """What the rule says, else the meta kernel."""
-    function = RULES.get(op)
+    function = RULES.get(op.name())
     if function is not None:
         try:
             return materialize(function(*args, **kwargs), args, kwargs)

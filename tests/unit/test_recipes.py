@@ -79,7 +79,7 @@ def test_an_operator(library):
             stats = lampwork.stats(after)
             assert not stats["extern_calls"] and stats["native_kernels"] == 1
         finally:
-            shapes.RULES.pop(torch.ops.recipes.softclip.default, None)
+            shapes.RULES.pop("recipes::softclip", None)
             lowering_rules.RULES.pop("recipes::softclip.default", None)
 
 

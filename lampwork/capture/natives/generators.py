@@ -159,7 +159,7 @@ def _initial_seed(name: str, world: Any, generator: Any) -> Any:
     """Draws do not change it. That of the default generator is read before the graph runs, which may seed it."""
     if generator is torch.default_generator and world.loader.origin(generator) is not None:
         nodes = world.recorder.graph.nodes
-        if not any(each.target in _SEEDING for each in nodes if _torch.is_operator(each.target)):
+        if not any(each.target.name() in _SEEDING for each in nodes if _torch.is_operator(each.target)):
             return host_number(world.host_calls.make(call_method, (generator, name), changes=False), int)
     return _seed(name, world, generator)
 
@@ -178,7 +178,7 @@ def _set_state(name: str, world: Any, generator: Any, state: Any) -> Any:
     return generator
 
 
-_SEEDING = frozenset(_torch.random_state_operator(name) for name in ("manual_seed", "set_rng_state"))
+_SEEDING = frozenset({"lampwork::manual_seed", "lampwork::set_rng_state"})
 _METHODS: dict[str, Callable] = {
     "manual_seed": _manual_seed, "initial_seed": _initial_seed, "seed": _seed, "get_state": _get_state,
     "set_state": _set_state,

@@ -17,7 +17,6 @@ from lampwork.fakes.shapes import (
     at_least_one,
     contiguous,
     infer,
-    overload,
     real_dtype,
     rule,
     wrap_dim,
@@ -148,7 +147,7 @@ def fft_c2r(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_si
     """All dimensions but the last of `dim` are transformed from complex to complex before."""
     dims = _with_mkl(x, dim)
     if len(dims) > 1:
-        x = infer(overload("_fft_c2c"), (x, dims[:-1], normalization, False), {})
+        x = infer(torch.ops.aten._fft_c2c.default, (x, dims[:-1], normalization, False), {})
     shape = list(x.size())
     shape[dims[-1]] = last_dim_size
     return Spec(tuple(shape), _transformed(x.stride(), shape, dims[-1:]), real_dtype(x.dtype))

@@ -9,7 +9,6 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.shapes import (
-    RULES,
     Spec,
     Unknown,
     channels_last,
@@ -243,16 +242,19 @@ def efficient_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
 # The vendor library's fused operators ---------------------------------------------------------------------------------
 
 
+@rule("mkldnn::_linear_pointwise")
 def vendor_linear(x: torch.Tensor, weight: torch.Tensor, *rest: object) -> Spec:
     """Weight [N, K] (packed or not), x [..., K]."""
     shape = (*x.size()[:-1], weight.size()[0])
     return Spec(shape, contiguous(shape), x.dtype)
 
 
+@rule("mkldnn::_linear_pointwise.binary")
 def vendor_linear_binary(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, *rest: object) -> Spec:
     return vendor_linear(x, weight)
 
 
+@rule("mkldnn::_convolution_pointwise")
 def vendor_convolution(
     x: torch.Tensor, weight: torch.Tensor, bias: Any, padding: Any, stride: Any, dilation: Any, groups: int, *rest: Any
 ) -> Spec:
@@ -261,12 +263,6 @@ def vendor_convolution(
     return plain._replace(strides=channels_last(plain.shape))
 
 
+@rule("mkldnn::_convolution_pointwise.binary")
 def vendor_convolution_binary(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Spec:
     return vendor_convolution(x, weight, *rest)
-
-
-if _torch.has_vendor_products():
-    RULES[torch.ops.mkldnn._linear_pointwise.default] = vendor_linear
-    RULES[torch.ops.mkldnn._linear_pointwise.binary] = vendor_linear_binary
-    RULES[torch.ops.mkldnn._convolution_pointwise.default] = vendor_convolution
-    RULES[torch.ops.mkldnn._convolution_pointwise.binary] = vendor_convolution_binary

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 
-from lampwork import _torch
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.shapes import (
-    RULES,
     Spec,
     Unknown,
     broadcast,
@@ -650,9 +648,7 @@ rule("_embedding_bag")(_embedding_bag(0))
 rule("_embedding_bag_forward_only")(_embedding_bag(1))
 
 
+@rule("lampwork::launch")
 def _launch(launch: str, written: Sequence[torch.Tensor], *_: object) -> list[Spec]:
     """What a kernel of the program's makes of each tensor that it writes."""
     return [Spec(tuple(each.size()), tuple(each.stride()), each.dtype, each.device) for each in written]
-
-
-RULES[_torch.overload("lampwork::launch")] = _launch

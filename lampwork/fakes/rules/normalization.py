@@ -10,7 +10,6 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.shapes import (
-    RULES,
     Spec,
     Unknown,
     channels_last,
@@ -168,14 +167,12 @@ def cudnn_batch_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
     return _cudnn_batch_norm(x, weight, running_mean, running_var, training)
 
 
+@rule("lampwork::cudnn_batch_norm")
 def _cudnn_batch_norm_functional(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
                                  running_mean: torch.Tensor, running_var: torch.Tensor, factor: float,
                                  eps: float) -> tuple[Spec, ...]:  # fmt: skip
     running = [Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var)]
     return *_cudnn_batch_norm(x, weight, running_mean, running_var, True), *running
-
-
-RULES[_torch.cudnn_batch_norm()] = _cudnn_batch_norm_functional
 
 
 @rule("_batch_norm_with_update")

@@ -14,11 +14,11 @@ from lampwork.fakes.shapes import (
     as_float,
     broadcast,
     contiguous,
+    full_name,
     is_contiguous,
     iterated,
     iterated_of,
     materialize,
-    overload,
     preserved,
     promoted,
     real_dtype,
@@ -91,7 +91,7 @@ def _plain_layout(tensors: Sequence[torch.Tensor]) -> tuple[tuple[int, ...], tup
 
 def _each(names: str, make: Callable[[str], Callable]) -> None:
     for name in names.split():
-        RULES[overload(name)] = make(name)
+        rule(name)(make(name))
 
 
 # One tensor ---------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ _each(
     lambda name: _without("bic", same_dtype),
 )
 _each("threshold", lambda name: _without("bc", same_dtype))
-_plain = {name: RULES[overload(name)] for name in ("gelu", "softshrink")}
+_plain = {name: RULES[full_name(name)] for name in ("gelu", "softshrink")}
 
 
 @rule("gelu")
@@ -198,9 +198,15 @@ def softshrink(x: torch.Tensor, lambd: float = 0.5) -> Spec:
 
 
 _each("isnan isneginf isposinf logical_not signbit", lambda name: bool_dtype)
-RULES[overload("isinf")] = lambda x: (
-    bool_dtype(x) if _kind(x.dtype) in "fc" else Spec(tuple(x.size()), preserved(x), torch.bool)  # eager fills a tensor
-)
+
+
+@rule("isinf")
+def isinf(x: torch.Tensor) -> Spec:
+    if _kind(x.dtype) in "fc":
+        return bool_dtype(x)
+    return Spec(tuple(x.size()), preserved(x), torch.bool)  # eager fills a tensor
+
+
 _each("nan_to_num", lambda name: layout_kept)
 
 
@@ -211,9 +217,11 @@ def hardtanh(x: torch.Tensor, min_val: Scalar = -1, max_val: Scalar = 1) -> Spec
     return layout_kept(x)
 
 
-RULES[overload("abs")] = lambda x: (
-    Spec(tuple(x.size()), preserved(x), real_dtype(x.dtype)) if x.dtype.is_complex else elementwise((x,), x.dtype)
-)
+@rule("abs")
+def absolute(x: torch.Tensor) -> Spec:
+    if x.dtype.is_complex:
+        return Spec(tuple(x.size()), preserved(x), real_dtype(x.dtype))
+    return elementwise((x,), x.dtype)
 
 
 @rule("log_sigmoid_forward")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.fakes.shapes import RULES, Spec, contiguous, rule
+from lampwork.fakes.shapes import Spec, contiguous, rule
 
 
 @rule("mkldnn_rnn_layer")
@@ -43,6 +43,7 @@ def mkldnn_rnn_layer_backward(x: torch.Tensor, w0: torch.Tensor, w1: torch.Tenso
 _GRU = 3
 
 
+@rule("lampwork::recurrent_layer")
 def layer(
     kind: str, x: torch.Tensor, states: Any, params: object, biases: bool, bidirectional: bool, differentiated: Any,
     batch_sizes: object,
@@ -59,6 +60,7 @@ def layer(
     )
 
 
+@rule("lampwork::recurrent_layer_backward")
 def layer_backward(
     kind: str, tangents: object, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool,
     history: torch.Tensor, wanted: Any, batch_sizes: object,
@@ -72,6 +74,7 @@ def layer_backward(
     return *specs[:count], *[none] * (2 - len(states)), *specs[count:], *[none] * (8 - len(params))
 
 
+@rule("lampwork::pad_packed")
 def pad_packed(
     data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, padding_value: object, total_length: int | None,
     batch: int,
@@ -89,6 +92,7 @@ def padded(size: tuple[int, ...], batch_first: bool, dtype: torch.dtype) -> Spec
     return Spec(size, (length, sequence, *inner), dtype)
 
 
+@rule("lampwork::pad_packed_backward")
 def pad_packed_backward(
     tangent: torch.Tensor, batch_sizes: object, batch_first: bool, total_length: int, steps: int
 ) -> Spec:
@@ -96,18 +100,11 @@ def pad_packed_backward(
     return Spec(shape, contiguous(shape), tangent.dtype)
 
 
+@rule("lampwork::pack_padded_backward")
 def pack_padded_backward(
     tangent: torch.Tensor, batch_sizes: object, batch_first: bool, length: int, batch: int
 ) -> Spec:
     return padded((length, batch, *tangent.size()[1:]), batch_first, tangent.dtype)
-
-
-_layer, _layer_backward = _torch.recurrent_operators()
-_, _pad, _pack_backward, _pad_backward = _torch.packing_operators()
-RULES.update({
-    _layer: layer, _layer_backward: layer_backward, _pad: pad_packed, _pack_backward: pack_padded_backward,
-    _pad_backward: pad_packed_backward,
-})  # fmt: skip
 
 
 @functools.cache

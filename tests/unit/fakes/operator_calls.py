@@ -24,7 +24,7 @@ def _note(self, func, types, args=(), kwargs=None):
     if operator(func).kind == "composite":
         with self:
             return _torch.decompose(func, args, kwargs)
-    if func in RULES:
+    if func.name() in RULES:
         self.calls.append((func, args, kwargs))
     return func(*args, **kwargs)
 

@@ -28,7 +28,7 @@ class Derived(Graph):
 
 
 @pytest.fixture
-def cleared(monkeypatch):
+def cleared(unfrozen, monkeypatch):
     """How often the map was cleared. Other threads of the test's process are no business of it."""
     calls = []
     frames = cublas_workspaces.sys._current_frames
