@@ -27,6 +27,7 @@ from lampwork.capture.leave.object_reconstruction import DICT_ITERATORS, ObjectT
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.outside import facts
+from lampwork.capture.outside.container_overlays import getattr_dict
 from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
 from lampwork.capture.outside.plain import is_plain
@@ -297,6 +298,18 @@ class Templates(ObjectTemplates):
         self.objects.append(made)
         return NewCall(_WITH_ATTRIBUTES, (NewValue(len(self.objects) - 1), ConstantValue(tuple(held)), *attributes))
 
+    def _derived_tuple(self, value: tuple) -> Template:
+        """One of a class that derives from tuple. What it holds as attributes may lead back to it."""
+        reference = self.loader.guards.reference(type(value))
+        made: Template = self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference))
+        held = getattr_dict(value)
+        if not held:
+            return made
+        attributes = self.items(held.values())
+        self.objects.append(NewCall(_WITH_ATTRIBUTES, (made, ConstantValue(tuple(held)), *attributes)))
+        index = self._made[id(value)] = len(self.objects) - 1
+        return NewValue(index)
+
     def _new(self, value: Any) -> Template:
         kind = type(value)
         reference = self.loader.guards.reference
@@ -363,7 +376,7 @@ class Templates(ObjectTemplates):
         elif isinstance(value, BaseException):
             return self._exception(value)
         elif isinstance(value, tuple):
-            return self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference(kind)))
+            return self._derived_tuple(value)
         else:
             return self._instance(value)
         return NewValue(index)
