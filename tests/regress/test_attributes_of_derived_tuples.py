@@ -1,5 +1,5 @@
 """What tuples of classes of the program's hold as attributes was lost where they left the region: `mock.call_args` was one
-of them, and asking for its missing attributes never ended."""
+of them, and asking for its missing attributes never ended. Frozen sets of such classes could not be made."""
 
 from __future__ import annotations
 
@@ -55,6 +55,26 @@ def test_attributes_leave_with_their_tuple():
         assert around[0] is x and around[1] == [1] and torch.equal(inner.name, x * 2)
         held, closed, plain = BOX.held
         assert held is around and closed.name == "closed" and vars(plain) == {"name": None}
+
+
+class Frozen(frozenset):
+    pass
+
+
+def freezes(x):
+    made, plain = Frozen((1, 2)), Frozen("a")
+    made.itself, made.doubled = made, x * 2
+    return made, plain, {plain: x}
+
+
+def test_frozen_sets_of_derived_classes():
+    made = lampwork.compile(freezes, options=OPTIONS, fullgraph=True)
+    for _ in range(2):
+        x = torch.ones(2)
+        found, plain, keyed = made(x)
+        assert type(found) is Frozen and found == {1, 2} and found.itself is found
+        assert torch.equal(found.doubled, x * 2)
+        assert type(plain) is Frozen and plain == {"a"} and not vars(plain) and keyed[Frozen("a")] is x
 
 
 def helper(x):

@@ -50,6 +50,7 @@ from lampwork.ir.template import (
     NewFunction,
     NewList,
     NewMethod,
+    NewObject,
     NewSet,
     NewSlice,
     NewTuple,
@@ -298,10 +299,14 @@ class Templates(ObjectTemplates):
         self.objects.append(made)
         return NewCall(_WITH_ATTRIBUTES, (NewValue(len(self.objects) - 1), ConstantValue(tuple(held)), *attributes))
 
-    def _derived_tuple(self, value: tuple) -> Template:
-        """One of a class that derives from tuple. What it holds as attributes may lead back to it."""
+    def _derived(self, value: tuple | frozenset) -> Template:
+        """One of a class that derives from these. What it holds as attributes may lead back to it."""
         reference = self.loader.guards.reference(type(value))
-        made: Template = self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference))
+        if isinstance(value, tuple):
+            made: Template = self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference))
+        else:
+            plain = frozenset(frozenset.__iter__(value))
+            made = self._after_parts(value, lambda: NewObject(reference, value=self.template(plain)))
         held = getattr_dict(value)
         if not held:
             return made
@@ -375,8 +380,8 @@ class Templates(ObjectTemplates):
             return self._after_parts(value, lambda: NewCall(reference(operations.string_io), contents))
         elif isinstance(value, BaseException):
             return self._exception(value)
-        elif isinstance(value, tuple):
-            return self._derived_tuple(value)
+        elif isinstance(value, (tuple, frozenset)):
+            return self._derived(value)
         else:
             return self._instance(value)
         return NewValue(index)
