@@ -1,10 +1,11 @@
-"""What a handler of signals raised where the runtime keeps its own failures from the call was logged, and the program went on:
-a timeout that never came."""
+"""What a handler of signals, or a tracer, raised where the runtime keeps its own failures from the call was logged, and the
+program went on: a timeout that never came, a debugger that did not quit."""
 
 from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 
 import pytest
 import torch
@@ -65,3 +66,26 @@ def test_while_a_table_of_entries_is_asked(monkeypatch):
 
     with pytest.raises(OutOfTime):
         made._likely(Table(), (), {})
+
+
+@pytest.mark.parametrize("place", ["check", "serve", "call"])
+def test_what_a_tracer_raises(place, monkeypatch):
+    """As a debugger does that is told to quit."""
+    monkeypatch.setattr(function, "environment", dataclasses.replace(function.environment, strict=False))
+    made = lampwork.compile(lambda x: x + 1, options={"cache": False})
+    made(torch.ones(2))
+
+    def tracer(frame, event, argument):
+        if event == "line" and frame.f_code.co_name == place:
+            raise OutOfTime
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with pytest.raises(OutOfTime):
+            made(torch.ones(2))
+    finally:
+        sys.settrace(before)
+    made(torch.ones(2))
+    assert not lampwork.stats(made)["fallbacks"]
