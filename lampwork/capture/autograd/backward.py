@@ -38,6 +38,8 @@ def run_backward(
     if not world.data.are_data((outputs, gradients, inputs, *settings), {}):
         what = world.data.describe_arguments((outputs, gradients, inputs), {})
         raise Break("autograd", f"gradients are taken with {what}")
+    if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+        raise Break("autograd", "anomaly detection looks at the gradients of every operator for NaN")
     _torch.keep_dynamo_unloaded()
     nodes = reached_nodes(outputs)
     leaves = _leaves(outputs, nodes)
