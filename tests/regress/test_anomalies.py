@@ -20,6 +20,10 @@ def step(x):
     return weight.grad
 
 
+def of_a_transform(x):
+    return torch.func.grad(loss)(x)
+
+
 def outcome(function, differentiated, enabled, check_nan):
     x = torch.zeros(3, requires_grad=differentiated)
     with warnings.catch_warnings(record=True) as told, torch.autograd.set_detect_anomaly(enabled, check_nan):
@@ -36,9 +40,16 @@ def outcome(function, differentiated, enabled, check_nan):
 
 
 def test_entries_know_whether_nan_is_looked_for():
-    for program, differentiated in ((loss, True), (step, False)):
+    for program, differentiated in ((loss, True), (step, False), (of_a_transform, False)):
         made = lampwork.compile(program, options={"cache": False})
-        for enabled, check_nan in ((False, True), (True, False), (True, True), (False, True), (True, True), (True, False)):
+        for enabled, check_nan in (
+            (False, True),
+            (True, False),
+            (True, True),
+            (False, True),
+            (True, True),
+            (True, False),
+        ):
             expected = outcome(program, differentiated, enabled, check_nan)
             assert outcome(made, differentiated, enabled, check_nan) == expected
         assert lampwork.stats(made)["captures"] == 3
