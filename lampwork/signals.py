@@ -1,5 +1,5 @@
 """`deferred`: handlers of signals wait while a call is compiled. `run_pending`: where they run. `raised_by_handler`:
-whether an exception is a handler's.
+whether an exception is a handler's, or a tracer's.
 
 Python runs a handler of the program's between two instructions of whatever the main thread executes. In a capture that
 would be in the middle of recording: the handler's tensors would enter the graph, what it raises would be taken for the
@@ -147,14 +147,20 @@ def _restarts(number: int) -> bool:
 
 
 def raised_by_handler(error: BaseException | None) -> bool:
-    """Whether `error` comes out of a handler of signals: it is the program's, whatever code it interrupted."""
+    """Whether `error` comes out of a handler of signals, or of a tracer (a debugger that is told to quit): it is the
+    program's, whatever code it interrupted."""
     traceback = error.__traceback__ if error is not None else None
     if traceback is None:
         return False
-    codes = {_code(_handler(number)) for number in _SIGNALS} - {None}
+    codes = {_code(_handler(number)) for number in _SIGNALS}
+    frame: FrameType | None = traceback.tb_frame
+    while frame is not None:  # a tracer that raised is installed no more, but callers have it
+        codes.add(_code(frame.f_trace))
+        frame = frame.f_back
     while traceback is not None:
         if traceback.tb_frame.f_code in codes:
             return True
+        codes.add(_code(traceback.tb_frame.f_trace))
         traceback = traceback.tb_next
     return False
 

@@ -18,6 +18,11 @@ from lampwork._torch.modes import active_modes
 from lampwork._torch.private import private
 
 
+def anomaly_state() -> int:
+    """Whether the engine is watched (1), and whether it looks for NaN as well (2)."""
+    return 1 + torch.is_anomaly_check_nan_enabled() if torch.is_anomaly_enabled() else 0
+
+
 def autocast_state() -> tuple:
     """`((device, enabled, dtype), ..., cache enabled)` for the devices whose autocast this process can switch."""
     return (
@@ -227,7 +232,7 @@ STATE: dict[str, Callable[[], Any]] = {
     "attention": attention_state,
     "float32_matmul_precision": torch.get_float32_matmul_precision,
     "modes": active_modes,
-    "anomaly": torch.is_anomaly_enabled,
+    "anomaly": anomaly_state,
     "torch_function": private("_C._is_torch_function_enabled"),
     "cuda": lambda: cuda_state(),
     "cuda_switches": lambda: cuda_switches(),

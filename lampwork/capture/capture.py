@@ -29,11 +29,12 @@ from lampwork.capture.leave.effects import (
 )
 from lampwork.capture.leave.object_reconstruction import same_objects
 from lampwork.capture.leave.reconstruction import Templates
-from lampwork.capture.leave.suspend import Retry, Suspended, function_positions, rebuild, suspend
+from lampwork.capture.leave.suspend import Retry, Suspended, function_positions, rebuild, suspend, watches
 from lampwork.capture.leave.versions import Versions
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
 from lampwork.capture.natives.numpy_data import check_shared_arrays
+from lampwork.capture.natives.watchers import REMEDY
 from lampwork.capture.outside import identity
 from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, LeftToEager
@@ -456,6 +457,11 @@ class _Attempt:
         if not isinstance(stop, StopHere) and self.reason is None:
             self.reason = diagnostic_of(stop, self.function)
         split = self.split and not self.natively_called
+        watcher = watches(stop)
+        if split and watcher and self.reason is not None and self.reason.id != "watched":
+            why = f"{watcher} may be called after a break, and watches frames: {self.reason.reason}"
+            self.reason = Diagnostic("watched", why, self.reason.location, REMEDY)
+            raise stop
         suspended = self.suspended = suspend(self.machine, stop) if split else None
         if suspended is None:
             raise stop

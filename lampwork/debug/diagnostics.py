@@ -217,6 +217,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "An object of a class with a `__del__` is made, which runs at the moment when nothing refers to it any more.",
         "Make it outside the compiled function, or free what it holds in a `with` statement.",
     ),
+    "watched": Meaning(
+        "break",
+        "The program starts a debugger, a tracer or a profiler of Python: `breakpoint()`, `sys.settrace`, `cProfile`.",
+        'Start it outside, and call the function eagerly while you debug it: `lampwork.set_stance("force_eager")`.',
+    ),
     "native-attribute": Meaning(
         "break",
         "An attribute that native code computes is read, and nothing is known that would guard it.",

@@ -246,7 +246,7 @@ class CompiledFunction:
 
     def continued_natively(self, frames: Callable, values: tuple, error: Exception) -> Any:
         """What suspended frames return when the continuation for them cannot be had: nothing of it has run."""
-        if environment.strict:
+        if environment.strict or signals.raised_by_handler(error):
             raise error
         cause = CompileError("continuation", f"{type(error).__name__}: {error}", location=line_of(self.function))
         diagnostic = as_failure(cause, "The rest of the call ran eagerly.")
@@ -310,8 +310,8 @@ class CompiledFunction:
         """As `Dispatch.first`; what fails in there costs the table, and not the call."""
         try:
             return dispatch.first(self.function, args, kwargs)
-        except Exception:
-            if environment.strict:
+        except Exception as error:
+            if environment.strict or signals.raised_by_handler(error):
                 raise
             log.exception("%s: entries are tried in turn", self.name)
             self._dispatch = None
@@ -356,6 +356,8 @@ class CompiledFunction:
             raise stop.error from None
         except Exception as error:
             if environment.strict or (self.settings.fullgraph and isinstance(error, GraphBreak)):
+                raise
+            if signals.raised_by_handler(error):  # before they were made to wait
                 raise
             serve, states = self._compiler_failed(error, args, kwargs), None
         if isinstance(serve, Diagnostic):
@@ -691,7 +693,9 @@ class CompiledFunction:
             warnings.warn(f"lampwork: {text} See {diagnostic.page}.{hint}", LampworkWarning, stacklevel=2)
         except LampworkWarning:
             raise
-        except Exception:
+        except Exception as error:
+            if signals.raised_by_handler(error):
+                raise
             log.warning("%s", text, exc_info=True)  # whatever shows warnings in this process failed
 
 

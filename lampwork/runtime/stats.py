@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from lampwork import signals
 from lampwork.errors import Diagnostic
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
@@ -204,8 +205,10 @@ class Counters:
 
 
 def noted(count: Callable, *what: object) -> None:
-    """`count(*what)`, of counters and tables: what fails there does not reach the call."""
+    """`count(*what)`, of counters and tables: what fails there does not reach the call, but for what handlers raise."""
     try:
         count(*what)
-    except Exception:
+    except Exception as error:
+        if signals.raised_by_handler(error):
+            raise
         log.exception("noting what happened to a call failed")

@@ -38,6 +38,7 @@ def run_backward(
     if not world.data.are_data((outputs, gradients, inputs, *settings), {}):
         what = world.data.describe_arguments((outputs, gradients, inputs), {})
         raise Break("autograd", f"gradients are taken with {what}")
+    refuse_anomalies()
     _torch.keep_dynamo_unloaded()
     nodes = reached_nodes(outputs)
     leaves = _leaves(outputs, nodes)
@@ -78,6 +79,12 @@ def run_backward(
             if new is not old:
                 world.tensor_attributes.store(leaf, "grad", new)
     return answer
+
+
+def refuse_anomalies() -> None:
+    """A break where the engine would look at the contents of stand-ins."""
+    if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+        raise Break("autograd", "anomaly detection looks at the gradients of every operator for NaN")
 
 
 def _lies_behind(world: Any, inputs: Iterable[Any], history: Fake) -> bool:

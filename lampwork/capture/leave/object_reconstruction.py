@@ -208,8 +208,8 @@ class ObjectTemplates:
             pairs = self.pairs(contents.items(value))
         elif isinstance(value, list):
             items = self.items(list.__iter__(value))
-        elif isinstance(value, (set, frozenset)):
-            items = self.items(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
+        elif isinstance(value, set):
+            items = self.items(set.__iter__(value))
         elif isinstance(value, (int, float, str, bytes, complex)) and not isinstance(value, IdentityNumber):
             base: Any = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
             number = self.template(base.__add__(value, base()))

@@ -27,6 +27,7 @@ from lampwork.capture.leave.object_reconstruction import DICT_ITERATORS, ObjectT
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.outside import facts
+from lampwork.capture.outside.container_overlays import getattr_dict
 from lampwork.capture.outside.open_text import OpenText
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
 from lampwork.capture.outside.plain import is_plain
@@ -49,6 +50,7 @@ from lampwork.ir.template import (
     NewFunction,
     NewList,
     NewMethod,
+    NewObject,
     NewSet,
     NewSlice,
     NewTuple,
@@ -297,6 +299,22 @@ class Templates(ObjectTemplates):
         self.objects.append(made)
         return NewCall(_WITH_ATTRIBUTES, (NewValue(len(self.objects) - 1), ConstantValue(tuple(held)), *attributes))
 
+    def _derived(self, value: tuple | frozenset) -> Template:
+        """One of a class that derives from these. What it holds as attributes may lead back to it."""
+        reference = self.loader.guards.reference(type(value))
+        if isinstance(value, tuple):
+            made: Template = self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference))
+        else:
+            plain = frozenset(frozenset.__iter__(value))
+            made = self._after_parts(value, lambda: NewObject(reference, value=self.template(plain)))
+        held = getattr_dict(value)
+        if not held:
+            return made
+        attributes = self.items(held.values())
+        self.objects.append(NewCall(_WITH_ATTRIBUTES, (made, ConstantValue(tuple(held)), *attributes)))
+        index = self._made[id(value)] = len(self.objects) - 1
+        return NewValue(index)
+
     def _new(self, value: Any) -> Template:
         kind = type(value)
         reference = self.loader.guards.reference
@@ -362,8 +380,8 @@ class Templates(ObjectTemplates):
             return self._after_parts(value, lambda: NewCall(reference(operations.string_io), contents))
         elif isinstance(value, BaseException):
             return self._exception(value)
-        elif isinstance(value, tuple):
-            return self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference(kind)))
+        elif isinstance(value, (tuple, frozenset)):
+            return self._derived(value)
         else:
             return self._instance(value)
         return NewValue(index)

@@ -32,8 +32,11 @@ _AT_ONCE = frozenset({
     "native-call", "unknown-native", "disabled", "opaque-value", "native-attribute", "autograd-function",
     "backward-effect",
 })  # fmt: skip
-#: Breaks after which nothing goes on: the call runs eagerly, where objects die as soon as frames let them go.
-_NOWHERE = frozenset({"finalizer"})
+#: Breaks after which nothing goes on: the call runs eagerly, where objects die as soon as frames let them go, and where
+#: frames are those that debuggers and profilers watch.
+_NOWHERE = frozenset({"finalizer", "watched"})
+#: Names by which code starts to watch its own frame: if it may do so after a break, that must be the interpreter's.
+_WATCHES = frozenset({"breakpoint", "set_trace", "settrace", "setprofile"})
 
 
 class Retry(Exception):
@@ -114,6 +117,11 @@ class Suspended:
                 stands = FrameLayout(layout.code, index + 1, layout.slots, layout.stack, layout.constructed)
                 return Resumption((*layouts[:position], stands), 1, raised=True, handled=handled)
         return None
+
+
+def watches(stop: Interruption) -> str:
+    """The name by which one of the frames may start to watch itself after the break; empty if none may."""
+    return next((name for frame in stop.frames or () for name in frame.code.raw.co_names if name in _WATCHES), "")
 
 
 def suspend(machine: TorchMachine, stop: Interruption) -> Suspended | None:

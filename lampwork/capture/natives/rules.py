@@ -41,6 +41,7 @@ from lampwork.capture.natives.kernel_launches import call_wrapper, launch_kernel
 from lampwork.capture.natives.library import PURE_FUNCTIONS
 from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer, call_without_peer
 from lampwork.capture.natives.torch_answers import apply_function
+from lampwork.capture.natives.watchers import debugs, refuse_watching, starts_watching
 from lampwork.capture.outside.initial_states import make_initial_states
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
@@ -90,7 +91,7 @@ class Rules:
 
     def breaks_always(self, function: Any) -> bool:
         """Whether a call is a break whatever the arguments, which need not be looked at then."""
-        if type(function) is FunctionType and self.of(function) in (_DISABLED, _REGION, _SCHEDULING):
+        if type(function) is FunctionType and self.of(function) in (_DISABLED, _REGION, _SCHEDULING, refuse_watching):
             return True
         return perform.is_hashable(function) and function in REFUSED
 
@@ -247,6 +248,7 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
         _refusing("result", "{} makes a coroutine or an asynchronous generator"),
     ),
     (_schedules, _SCHEDULING),
+    (debugs, refuse_watching),
     (_torch.launches_triton, launch_kernel),
     (_torch.is_wrap_triton, without_wrapper),
     (_torch.is_of_wrapped_kernel, call_wrapper),
@@ -324,6 +326,7 @@ def _call_substitute(world: TorchWorld, function: Any, args: tuple, kwargs: dict
 
 
 NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
+    (starts_watching, refuse_watching),
     (STATE_READERS.__contains__, perform.read_state),
     (STATE_WRITERS.__contains__, perform.set_state),
     (CONSTANT_ANSWERS.__contains__, perform.natively),

@@ -13,7 +13,7 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from lampwork import _torch
 from lampwork.capture.autograd import checkpoints, user_functions
-from lampwork.capture.autograd.backward import leave_hooks_to_eager
+from lampwork.capture.autograd.backward import leave_hooks_to_eager, refuse_anomalies
 from lampwork.capture.machine import Answer, Enter, InPython
 from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break, HookNumber, IdentityNumber
@@ -240,6 +240,7 @@ def _gradients_of_transform(
     pairs = [(output, direction) for output, direction in zip(outputs, directions) if output.requires_grad]
     if not pairs:
         return tuple([torch.zeros_like(each) for each in inputs])
+    refuse_anomalies()
     _torch.keep_dynamo_unloaded()
     gradients = torch.autograd.grad(
         [output for output, _ in pairs], inputs, None if grad_outputs is None else [each for _, each in pairs],

@@ -330,7 +330,9 @@ class Differentiated:
             if self.half is None:
                 self.half = EagerHalf(self.link.eager)
             return list(self.half.gradients(values))
-        except Exception:
+        except Exception as error:
+            if signals.raised_by_handler(error):
+                raise
             return None
 
     def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: _Call, ctx: Any) -> Sequence[Any]:

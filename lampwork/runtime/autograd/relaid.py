@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lampwork import collector, forks
+from lampwork import collector, forks, signals
 from lampwork.config import Settings, environment
 from lampwork.ir.differentiation import Backward, Tangent
 from lampwork.ir.replay import EagerBackward
@@ -57,8 +57,8 @@ class Relaid:
             assert isinstance(half, EagerBackward)
             with forks.compiling(), collector.paused():
                 return Host(pipeline.relaid_backward(half, values, strides, self.device, self.settings)).call
-        except Exception:
-            if environment.strict:
+        except Exception as error:
+            if environment.strict or signals.raised_by_handler(error):
                 raise
             return None
 

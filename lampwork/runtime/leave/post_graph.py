@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, signals
 from lampwork.runtime.launch.host import AssumptionFailed, Rerun
 
 _OWN_DIRECTORY = __file__.removesuffix("runtime/leave/post_graph.py")
@@ -26,6 +26,8 @@ def attempt(function: Callable, *args: object) -> Any:
     try:
         return function(*args)
     except Exception as error:
+        if signals.raised_by_handler(error):
+            raise
         name = getattr(function, "__name__", function)
         raise Rerun from AssumptionFailed(f"{name} of numbers taken out of tensors fails: {error}")
 
@@ -57,7 +59,7 @@ def over_memory(cls: type, plain: Any, requires_grad: bool, names: tuple, *value
 
 def with_attributes(made: Any, names: tuple, *values: object) -> Any:
     """`made`, which holds `values` under `names` as well."""
-    made.__dict__.update(zip(names, values, strict=True))
+    object.__getattribute__(made, "__dict__").update(zip(names, values, strict=True))
     return made
 
 

@@ -43,12 +43,31 @@ def told_by(install):
         install(None)
 
 
+@contextlib.contextmanager
+def monitored():
+    """What runs here is told to a function for each event that there is, from Python 3.12 on."""
+    monitoring, tool = sys.monitoring, 4
+    monitoring.use_tool_id(tool, "tests")
+    events = [value for name, value in vars(monitoring.events).items() if name.isupper() and value]
+    told = [event for event in events if event not in (monitoring.events.C_RETURN, monitoring.events.C_RAISE)]
+    for event in events:
+        monitoring.register_callback(tool, event, lambda *what: None)
+    monitoring.set_events(tool, sum(told))
+    try:
+        yield
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+
+
 #: The profilers of the standard library, and functions of the kinds that debuggers and measures of coverage install.
 PROFILING = {
     "cProfile": cProfile.Profile,
     "profile": lambda: told_by(sys.setprofile),
     "trace": lambda: told_by(sys.settrace),
 }
+if sys.version_info >= (3, 12):
+    PROFILING["monitoring"] = monitored
 
 
 def stop(*args):
