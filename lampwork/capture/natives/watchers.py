@@ -31,7 +31,7 @@ def starts_watching(function: Any) -> bool:
     """Whether a function in C starts, or changes, what is told of frames."""
     if type(function) is BuiltinFunctionType and function.__name__ == "enable":
         return any(cls.__module__ == _PROFILER for cls in type(function.__self__).__mro__)
-    return function in _STARTS
+    return any(function is each for each in _STARTS)
 
 
 def refuse_watching(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
