@@ -41,9 +41,10 @@ def pytest_collection_finish(session):
     changed = sorted(name for name in {*found, *_settings} if found.get(name) != _settings.get(name))
     if changed:
         raise pytest.UsageError(f"a test module sets {', '.join(changed)} when it is imported: set it in a fixture")
+    _without_what_nobody_reads()
 
 
-def pytest_runtestloop(session):
+def _without_what_nobody_reads():
     """PyTorch notes where seeds are set, and who asks for samples, by walks through the stack: a fifth of all time here.
     Nobody reads these notes."""
     for name in ("torch.cuda", "torch.xpu", "torch.mtia"):
