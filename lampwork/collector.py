@@ -55,8 +55,8 @@ def _end() -> None:
     """Puts the threshold back if nobody pauses."""
     if not _pauses and gc.get_threshold()[0] == NEVER:
         if gc.get_count()[0] > _MANY and not gc.get_freeze_count():
-            # The next new object would have all of them walked, as young ones: 40 ms. Nearly all of them live on, and
-            # these two make them old ones, for which nothing is walked.
+            # The next new object would have all of them walked, as young ones: 40 ms. Nearly all of them live on. These
+            # two put them into the oldest generation, and walk nothing.
             gc.freeze()
             gc.unfreeze()
         gc.set_threshold(*_before)

@@ -80,13 +80,13 @@ def rule(*names: str) -> Callable[[R], R]:
 
     def register(function: R) -> R:
         for name in names:
-            RULES[full_name(name)] = function
+            RULES[operator_name(name)] = function
         return function
 
     return register
 
 
-def full_name(name: str) -> str:
+def operator_name(name: str) -> str:
     """What `name()` of the overload that `rule` means by this gives: "aten::add.Tensor", "library::scaled"."""
     return (name if "::" in name else f"aten::{name}").removesuffix(".default")
 

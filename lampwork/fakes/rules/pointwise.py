@@ -14,11 +14,11 @@ from lampwork.fakes.shapes import (
     as_float,
     broadcast,
     contiguous,
-    full_name,
     is_contiguous,
     iterated,
     iterated_of,
     materialize,
+    operator_name,
     preserved,
     promoted,
     real_dtype,
@@ -180,7 +180,7 @@ _each(
     lambda name: _without("bic", same_dtype),
 )
 _each("threshold", lambda name: _without("bc", same_dtype))
-_plain = {name: RULES[full_name(name)] for name in ("gelu", "softshrink")}
+_plain = {name: RULES[operator_name(name)] for name in ("gelu", "softshrink")}
 
 
 @rule("gelu")
