@@ -157,6 +157,8 @@ class _Attempt:
         self.split = split
         self.reason = reason
         self.suspended: Suspended | None = None
+        #: Its region is made.
+        self.is_done = False
         #: How it ended. An exception leads to the frames that it passed, and these to the program's objects.
         self.end: Any = None
         #: The program is called by native code of ours, which goes on after frames below: they cannot be suspended.
@@ -228,6 +230,7 @@ class _Attempt:
             shown = outputs if joint is None else outputs[: joint.results + joint.hidden]
             versions = Versions(world.recorder.inputs, shown, joint)
             graph = world.recorder.finish(outputs)
+        self.is_done = True
         return Region(
             name=name_of(self.function),
             graph=graph,
@@ -355,6 +358,7 @@ class _Attempt:
     def release(self) -> None:
         """Nothing of the program stays alive because it was captured."""
         self.machine.finished = True
+        self.world.recorder.release(self.is_done)
         self.machine.frames.clear()
         self.machine.first_raised.clear()
         self.machine.doubtful.clear()

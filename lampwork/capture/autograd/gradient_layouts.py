@@ -71,6 +71,7 @@ def relaid(
     found = {index: each for index, each in zip(reached, gradients) if each is not None}
     kept = [each for each in wanted if each in found]
     layouts = dict(zip(kept, layouts_of([found[each] for each in kept], [tangent for _, tangent in pairs])))
+    recorder.release(False)
     numbers = {place: wanted.index(each) for place, each in enumerate(kept)}
     return tuple(_renumbered(layouts.get(each), numbers) for each in wanted)
 

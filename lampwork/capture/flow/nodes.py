@@ -143,6 +143,7 @@ def _leaf(recorder: Any, tensor: Any, requires_grad: bool) -> Any:
         leaf = fake_like_view(tensor.detach())
         leaf.requires_grad_(requires_grad)
     leaf.node = recorder.node_of(tensor)
+    recorder.stand_ins.append(leaf)
     return leaf
 
 

@@ -127,6 +127,8 @@ class Recording:
         self.numbers: Any = None
         #: Inputs that were made in inference mode.
         self.made_in_inference: list[Fake] = []
+        #: Tensors beside the one that a node makes, which are named by it as well.
+        self.stand_ins: list[Fake] = []
         #: Nodes that were taken out of the graph: storages are known by their addresses, which stay in use.
         self.taken_out: list[Any] = []
         self._storages: dict[int, FakeStorage] = {}
@@ -393,6 +395,24 @@ class Recording:
             if not node.users and node.op == "call_function" and node.target in _BOOKKEEPING:
                 self.graph.erase_node(node)
         return self.graph
+
+    def release(self, is_used: bool) -> None:
+        """Cuts what leads from tensors to the graph, and back to them where the graph is not used.
+
+        What autograd has saved for a backward pass that nobody runs is out of the garbage collector's sight: tensors
+        among it would keep the graph for good, whose nodes keep the history that they are saved in.
+        """
+        made = [node.meta.get("val") for node in (*self.graph.nodes, *self.taken_out)]
+        for value in (*made, *self.inputs, *self.stand_ins):
+            for each in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(each, Fake):
+                    each.node = None
+                    each.__dict__.pop("lampwork_placeholder", None)
+        if not is_used:
+            for node in self.graph.nodes:
+                node.meta.clear()
+        line = self._location()
+        self.sizes.location_hook = lambda: line  # sizes are part of tensors, and lead here
 
 
 _BOOKKEEPING = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, _torch.getitem})
