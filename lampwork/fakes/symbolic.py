@@ -430,6 +430,13 @@ class SymbolicSizes(KnownSizes):
                 found.append((_between(low, self._expression(made), high), nowhere))
         found += [(self._relation(each), each.location) for each in self._noted.values() if not self._assumes(each)]
         found += [(each, nowhere) for each in self._required.values()]
+        for name in self.sources if self.contents else ():
+            # Of sizes that contents decide the program checks what it assumes in symbols that it has. That there are
+            # such for this size is for the guards to say.
+            known = self.resolve(self._symbols[name])
+            if any(each in self._made for each in symbols(known)) and not self.by_contents(known):
+                relation = Noted(self._symbols[name], "==", known, nowhere)
+                found.append((self._relation(relation), nowhere))
         return found
 
     def _assumes(self, noted: Noted) -> bool:
@@ -445,13 +452,13 @@ class SymbolicSizes(KnownSizes):
             if self._assumes(noted):
                 left, right = (self._settled(self._with_sources(each)) for each in (noted.left, noted.right))
                 names = symbols(add(left, mul(right, -1)))
-                text = f"{self._text(left)} {noted.relation} {self._text(right)}"
+                text = f"{_bare(left)} {noted.relation} {_bare(right)}"
                 found.append(Assumed(text, tuple(sorted(names)), noted.location))
         for name in self.contents:
             low, high = self._bounds[name]
             if (low, high) != self._declared[name]:
                 made = self._settled(self._with_sources(self._symbols[name]))
-                text = f"{low} <= {self._text(made)}" + (f" <= {high}" if high < INFINITY else "")
+                text = f"{low} <= {_bare(made)}" + (f" <= {high}" if high < INFINITY else "")
                 found.append(Assumed(text, tuple(sorted(symbols(made))), self._narrowed.get(name, Location())))
         return tuple(found)
 
@@ -481,8 +488,11 @@ class SymbolicSizes(KnownSizes):
     def _text(self, value: Size, name: Callable[[str], str] = str) -> str:
         """`value` in symbols that a call, or some contents, have: those made for multiples are written out. `name`:
         what is written for a symbol."""
-        value = self._with_sources(value)
-        return str(value) if isinstance(value, int) else value.bare_text(name)
+        return _bare(self._with_sources(value), name)
+
+
+def _bare(value: Size, name: Callable[[str], str] = str) -> str:
+    return str(value) if isinstance(value, int) else value.bare_text(name)
 
 
 def _between(low: int, value: NumberExpr, high: int) -> NumberExpr:

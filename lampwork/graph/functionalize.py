@@ -41,7 +41,7 @@ from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import same_sizes
 from lampwork.fakes.symbolic import sizes_of
-from lampwork.graph.build import drawn, emit, place, same_metadata, select
+from lampwork.graph.build import drawn, emit, place, same_metadata, select, value_of
 from lampwork.graph.in_place import FILLS, SHORTCUTS, functional_of
 from lampwork.graph.views import (
     INVERSES,
@@ -382,7 +382,9 @@ class Functionalizer:
             # A view of bytes that were no truths: a write to a part leaves the others as they are, not 0 or 1.
             under = parent.parent
             assert under is not None
-            under = self.view(under, evaluate(op, (under.fake, *args), kwargs), op, args, kwargs, like)
+            found = {name: value_of(each) for name, each in kwargs.items()}
+            seen = evaluate(op, (under.fake, *value_of(args)), found)
+            under = self.view(under, seen, op, args, kwargs, like)
             return View(parent.memory, fake, under, aten.view.dtype, (torch.bool,), {}, like)
         if op is aten.view.dtype and fake.dtype is torch.bool and parent.fake.dtype is not torch.uint8:
             seen = evaluate(op, (parent.fake, torch.uint8), {})

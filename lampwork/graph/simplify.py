@@ -283,7 +283,7 @@ def _has_indices(value: object) -> bool:
 _DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})
 _BOUNDED = frozenset({
     "binary_cross_entropy", "histc", "masked_scatter", "cholesky", "linalg_eig", "_linalg_eigvals", "_linalg_eigh",
-    "_linalg_svd", "linalg_lstsq",
+    "_linalg_svd", "linalg_lstsq", "linalg_ldl_factor_ex", "linalg_ldl_solve",
 })  # fmt: skip
 _INDEXED = frozenset({
     "index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "gather", "scatter",

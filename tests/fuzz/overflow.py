@@ -64,6 +64,7 @@ class Overflow(TorchDispatchMode):
         if not result.is_floating_point():
             return
         terms = arguments["self"].detach()
+        terms = terms.real if terms.is_complex() else terms  # the rest is left out by a sum in another type
         dtype = torch.float32 if result.dtype.itemsize < 4 else result.dtype
         given = {name: each for name, each in arguments.items() if name in ("dim", "keepdim") and each is not None}
         size = func(terms.abs().to(dtype), **given)

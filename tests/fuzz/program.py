@@ -1,14 +1,14 @@
-"""Generated programs as data: inputs, numbers, statements, results and calls; their source text in three variants.
+"""Generated programs as data: inputs, numbers, statements, results and calls; their source text in several variants.
 
     def program(x0, x1, n0):
         v0 = torch.add(x0, n0)
         v0.mul_(x1)
         return (v0,)
 
-Every statement is a line of Python, so a program prints as what a user would write and is compiled as such. Three more
+Every statement is a line of Python, so a program prints as what a user would write and is compiled as such. More
 variants of the same text tell what a result may be: `WIDE` runs in double precision, `NOISY` multiplies what operators
-that round read and return by 1 plus a few units in the last place, `SPREAD` gives operators the same numbers in memory
-of another layout.
+that round read and return by 1 plus a few units in the last place, `NOISY_WIDE` does so in double precision, `SPREAD`
+gives operators the same numbers in memory of another layout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.fuzz.inputs import Input
 
-PLAIN, WIDE, NOISY, SPREAD = "plain", "wide", "noisy", "spread"
+PLAIN, WIDE, NOISY, NOISY_WIDE, SPREAD = "plain", "wide", "noisy", "noisy and wide", "spread"
 
 NAMES = re.compile(r"\b[xv]\d+\b")
 #: Operands: variables, and values of operator samples.
@@ -74,6 +74,8 @@ class Statement:
         return next((each for each in places if not each or text[:each].endswith("out=")), places[0] if places else -1)
 
     def lines(self, variant: str) -> list[str]:
+        if variant == NOISY_WIDE:
+            return [_widened(line) for line in self.lines(NOISY)]
         text = _widened(self.text) if variant == WIDE else self.text
         after = []
         if variant == NOISY and self.kind == ROUNDS:

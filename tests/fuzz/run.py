@@ -6,7 +6,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -18,7 +18,7 @@ from tests.fuzz.elsewhere import LAYOUTS, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
 from tests.fuzz.inside import Inside, InsideBackward, InsidePython, WithSlope, unwatched
 from tests.fuzz.overflow import Overflow
-from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
+from tests.fuzz.program import NOISY, NOISY_WIDE, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 
@@ -133,6 +133,16 @@ def _wide(value: Any) -> Any:
     return value.to(widened(value.dtype))
 
 
+@contextmanager
+def _in_double_precision() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # of factory functions, and of quotients of whole numbers
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 class Oracle:
     """Other answers that a right program may give on a call: in double precision, and with rounding disturbed."""
 
@@ -147,15 +157,18 @@ class Oracle:
     @property
     def wide(self) -> Outcome:
         if self._wide is None:
-            before = torch.get_default_dtype()
-            torch.set_default_dtype(torch.float64)  # of factory functions, and of quotients of whole numbers
-            try:
+            with _in_double_precision():
                 names = {name: _wide(each) for name, each in self.program.names.items()}
                 function = self.program.function(WIDE, names, self.device)
                 self._wide = run_call(function, self.program, self.call, True, self.device)
-            finally:
-                torch.set_default_dtype(before)
         return self._wide
+
+    def noisy_wide(self, count: int, eps: float) -> list[Outcome]:
+        """`count` runs in double precision, disturbed as much as those of a type are whose numbers are `eps` from each
+        other: what the program would give if that type had no largest number."""
+        with _in_double_precision():
+            noises = (Noise(index, 8.0 if index % 3 == 2 else 2.0, eps=eps) for index in range(count))
+            return [self._disturbed(noise, noise, True) for noise in noises]
 
     def elsewhere(self) -> Iterator[dict[str, Any]]:
         """What eager gives for operands of other layouts, and on other machines (with narrower vectors; for a GPU, a
@@ -205,7 +218,7 @@ class Oracle:
                 runs.append(self._disturbed(noise, spread_out).values)
             yield runs
 
-    def _disturbed(self, noise: Noise, operand: Callable) -> Outcome:
+    def _disturbed(self, noise: Noise, operand: Callable, wide: bool = False) -> Outcome:
         names = {
             "NOISE": operand, "ROUNDED": noise.rounded, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros,
             "EITHER": _either, "SIGNED": noise.signed,
@@ -213,9 +226,11 @@ class Oracle:
         for name, each in self.program.names.items():
             if isinstance(each, FunctionType):
                 names[name] = InsidePython(noise).wrap(each)
-        function = self.program.function(NOISY, names, self.device)
+            elif wide:
+                names[name] = _wide(each)
+        function = self.program.function(NOISY_WIDE if wide else NOISY, names, self.device)
         with Inside(noise), Overflow(noise) as overflow:
-            outcome = run_call(function, self.program, self.call, False, self.device, noise)
+            outcome = run_call(function, self.program, self.call, wide, self.device, noise)
         outcome.has_overflowed = overflow.has_replaced
         return outcome
 
@@ -246,11 +261,20 @@ class Noise:
 
     `seen` keeps between runs the least and the greatest that elements of results were. With `is_whole`, those with a
     whole number in between are that: a sum whose sign is a matter of rounding may be zero, too, where a logarithm ends,
-    and one whose fraction is may have none, where powers of negative numbers begin and gamma functions end.
+    and one whose fraction is may have none, where powers of negative numbers begin and gamma functions end. `eps`: the
+    unit, where it is not that of the elements' type.
     """
 
-    def __init__(self, seed: int, units: float, seen: dict[int, Any] | None = None, is_whole: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        units: float,
+        seen: dict[int, Any] | None = None,
+        is_whole: bool = False,
+        eps: float | None = None,
+    ) -> None:
         self.units, self._seed, self._alike = int(units), seed, bool(seed % 2)
+        self._eps = eps
         self._stays_finite = seed % 4 < 2
         self._generator = torch.Generator().manual_seed(seed)
         self._random = random.Random(seed)
@@ -301,7 +325,7 @@ class Noise:
             steps = ((bits * 0x2545F4914F6CDD1D) >> 33).remainder(2 * self.units + 1).double() - self.units
         else:
             steps = torch.randint(-self.units, self.units + 1, x.shape, generator=self._generator, dtype=torch.float64)
-        return (1 + steps * torch.finfo(real).eps).to(real).to(x.device)
+        return (1 + steps * (self._eps or torch.finfo(real).eps)).to(real).to(x.device)
 
     @unwatched
     def signed(self, value: Any) -> Any:

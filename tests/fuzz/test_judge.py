@@ -351,3 +351,48 @@ def test_a_sum_in_a_narrower_type_that_cancels():
     for other, kind in (("v1.flip(1).float().sum(1)", None), ("v1.float().sum(1) + 1e-4", judge.WRONG_VALUES)):
         found = check(program, Planted(r"v1\.nansum\(.*", other)).finding
         assert (found and found.kind) == kind
+
+
+def test_halves_that_overflow_where_others_do_not():
+    """What is meant is what a type of as few digits gives that has no largest number."""
+    inputs = (Input((40,), "float16", values="unit"),)
+    program = planted_program("v1 = x0 * 3 + 250", "v2 = v1 * v1 * 2", "v9 = v2 * 0.25", inputs=inputs)
+    for other, kind in (("(v1.float() ** 2 * 0.5).half()", None), ("v1 * v1 * 0.8", judge.WRONG_VALUES)):
+        planted = check(program, Planted(r"v2 \* 0\.25", other)).finding
+        assert (planted and planted.kind) == kind
+
+
+def test_exponents_of_a_sum_that_cancels():
+    inputs = (Input((8, 3), "float32", values="unit"),)
+    for large, other, kind in (
+        ("3e8", "v1.flip(0).sum(0)", None),
+        ("0", "v1.flip(0).sum(0)", None),
+        ("0", "v1.sum(0) * 64", judge.WRONG_VALUES),
+    ):
+        program = planted_program(
+            f"v1 = torch.cat([x0, x0 * 0 + {large}, x0 * 0 - {large}])", "v2 = v1.sum(0)", "v9 = torch.frexp(v2)[1]",
+            inputs=inputs,
+        )  # fmt: skip
+        found = check(program, Planted(r"v1\.sum\(0\)", other)).finding
+        assert (found and found.kind) == kind
+
+
+def test_sums_of_complex_numbers_in_a_real_type_leave_the_rest_to_be_disturbed():
+    inputs = (Input((4, 4, 4), "float32"), Input((1, 1), "complex128"))
+    program = planted_program(
+        "v1 = x1.sum(0, dtype=torch.float16)", "v9 = F.poisson_nll_loss(x0, x1)", results=("v1", "v9"), inputs=inputs
+    )
+    for other, kind in (("", None), (" * 1.0001", judge.WRONG_VALUES)):
+        planted = Planted(r"F\.poisson_nll_loss\(.*", f"(x0.double().exp() - x1 * x0).mean(){other}")
+        found = check(program, planted).finding
+        assert (found and found.kind) == kind
+
+
+def test_how_many_rounded_numbers_there_are():
+    """`unique` keeps one of those that are rounded alike: later elements are at other places."""
+    inputs = (Input((64,), "float32"),)
+    program = planted_program("v1 = torch.cat([x0 * 3 / 3, x0])", "v9 = torch.unique(v1)", inputs=inputs)
+    found = check(program, Planted(r"torch\.unique\(v1\)", "torch.unique(v1 * 1.0000001)")).finding
+    assert found is None
+    found = check(program, Planted(r"torch\.unique\(v1\)", "torch.unique(v1) + 0.01")).finding
+    assert found.kind == judge.WRONG_VALUES

@@ -36,3 +36,23 @@ def test_bytes(program, dtype):
         assert mine.dtype == theirs.dtype and torch.equal(mine, theirs)
     assert torch.equal(x.view(torch.uint8), y.view(torch.uint8))
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: x.view(torch.bool).expand_as(y),
+        lambda x, y: x.view(torch.bool).narrow(1, 0, y.shape[1]),
+        lambda x, y: torch.take_along_dim(y.view(torch.bool), y % 3, 1),
+    ],
+)
+def test_views_of_sizes_that_vary(program, dynamic):
+    compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+    for rows, columns in ((3, 3), (4, 5), (2, 7)):
+        x, y = (
+            torch.arange(rows * columns).view(rows, columns) % 2 > 0,
+            torch.arange(rows * columns).view(rows, columns),
+        )
+        assert torch.equal(compiled(x, y), program(x, y))
+    assert not lampwork.stats(compiled)["fallbacks"]

@@ -282,15 +282,20 @@ class Recorder(Recording):
             if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
                 self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()))
 
+    def _note_offset_in(self, tensor: Fake, elements: int) -> None:
+        """As `note_offset`, for what depends on the remainder by a number of elements alone."""
+        key = _torch.storage_key(tensor)
+        for fake in self.inputs:
+            if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
+                self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()) % elements, elements)
+
     def _in_whole_complex_numbers(self, x: Fake, last: int) -> Fake:
         """What cuFFT reads of real numbers: `x`, or where that does not begin at a whole complex number a copy with the
         dimension `last` innermost. Guards where in its storage an input lies, as that decides."""
-        offset, key = x.storage_offset(), _torch.storage_key(x)
+        offset = x.storage_offset()
         if type(offset) is not int:
             return x
-        for fake in self.inputs:
-            if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
-                self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()) % 2, 2)
+        self._note_offset_in(x, 2)
         if offset % 2 == 0:
             return x
         aten = torch.ops.aten
@@ -305,6 +310,10 @@ class Recorder(Recording):
             return self._call_on_numbers(op, args, kwargs)
         if op.base == "as_strided" and (len(args) > 3 or "storage_offset" in kwargs):
             self.note_offset(args[0])
+        elif op.overload is torch.ops.aten.view_as_complex.default:
+            self._note_offset_in(args[0], 2)  # eager raises where it begins in the middle of an element, read or not
+        elif op.overload is torch.ops.aten.view.dtype and args[1].itemsize > args[0].dtype.itemsize:
+            self._note_offset_in(args[0], args[1].itemsize // args[0].dtype.itemsize)
         inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
         result: Any
         if self.sizes and has_symbols((args, kwargs)):

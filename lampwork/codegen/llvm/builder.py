@@ -10,7 +10,10 @@ to the parent while the level was open dominates it.
 
 from __future__ import annotations
 
-from lampwork.codegen.llvm.types import BITS, float_literal, mangled, vector
+from lampwork.codegen.llvm.types import BITS, float_bits, float_literal, mangled, vector
+
+#: The whole numbers as wide as a type.
+_WHOLE = {"float": "i32", "double": "i64"}
 
 
 class Value:
@@ -260,7 +263,21 @@ class Builder:
             a, b = self.same_lanes(a, b)
         else:
             condition, a, b = self.same_lanes(condition, a, b)
+        if a.lanes == 1 and a.type in _WHOLE and a.is_constant and b.is_constant:
+            # LLVM 22 makes it a load from a table of both. Where it finds later what the condition is, it takes the
+            # load for one of the whole table: an assertion of it ends the process, or the number is wrong.
+            whole = _WHOLE[a.type]
+            bits = (self.integer(float_bits(each.text, each.type), whole) for each in (a, b))
+            return self.convert("bitcast", self.select(condition, *bits), a.type)
         return self.pure(a.type, a.lanes, f"select {condition}, {a}, {b}", condition, a, b)
+
+    def truth(self, value: Value, type: str) -> Value:
+        """1 or 0 as a number of `type`."""
+        if type not in _WHOLE:
+            return self.convert("zext", value, type)
+        if value.lanes == 1:  # which LLVM would make a selection between two numbers, too
+            return self.select(value, self.number(1.0, type), self.number(0.0, type))
+        return self.convert("uitofp", value, type)
 
     def convert(self, opcode: str, value: Value, type: str) -> Value:
         """`opcode` such as "zext", "fptrunc", "bitcast"."""

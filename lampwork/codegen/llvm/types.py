@@ -49,6 +49,14 @@ def float_literal(value: float, type: str) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
+def float_bits(text: str, type: str) -> int:
+    """The bits of a literal that `float_literal` wrote."""
+    bits = int(text, 16)
+    if type == "double":
+        return bits
+    return int(struct.unpack("<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", bits))[0]))[0])
+
+
 def half_bits(value: float, dtype: str) -> int:
     """The bits of `value` as float16 or bfloat16, rounded to nearest even from float32."""
     if dtype == "float16":
