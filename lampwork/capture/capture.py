@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -123,6 +123,10 @@ def capture(
     raise GraphBreak(reason, guards_so_far(attempt.world))
 
 
+def _leave(kind: str, reason: str) -> NoReturn:
+    raise LeftToEager(kind, reason, "unsupported-operator")
+
+
 class _Natively(Exception):
     """Capture again, with some of what backward passes run registered or applied natively: see `_Attempt`."""
 
@@ -167,6 +171,7 @@ class _Attempt:
         self.world = TorchWorld(recorder, policy)
         self.world.attach(recorder)
         self.world.natively = natively
+        recorder.left, recorder.leave = natively, _leave
         self.world.may_divide = split
         self.world.output.effects = self._changed_so_far
         self.machine = TorchMachine(self.world, step, native_errors=split)

@@ -55,6 +55,8 @@ from lampwork.graph.views import (
     end_of,
     is_contiguous,
     is_stretched,
+    memory_owner,
+    needs_places,
     overlapping_inputs,
     overlaps_itself,
     reaching_views,
@@ -64,6 +66,9 @@ from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 from lampwork.turns import give_way
 
 aten = torch.ops.aten
+
+#: Where operators have an offset that counts from the beginning of the first argument's storage.
+_COUNTED_FROM = {aten.as_strided_scatter.default: 4}
 
 
 def _different_lazy_bits(left: torch.Tensor, right: torch.Tensor) -> tuple[bool, bool]:
@@ -184,6 +189,9 @@ class Functionalizer:
         is_same = view.parent is not None and parent.meta["val"] is view.parent.fake
         if is_same and like is not None and isinstance(like.meta["val"], Fake):
             return place(self.graph, view.operator, (parent, *args), kwargs, view.fake, like)
+        if needs_places(view.operator, view.fake, parent.meta["val"]) and memory_owner(parent).op == "placeholder":
+            # What was written whole is an input now, which begins anywhere in its storage.
+            parent = self.emit(aten.clone.default, parent)
         return emit(self.graph, view.operator, (parent, *args), kwargs, like or self.node)
 
     def exact_root(self, memory: Memory) -> Node:
@@ -334,11 +342,25 @@ class Functionalizer:
 
     def call_functional(self, node: Node) -> None:
         args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
+        if node.target in _COUNTED_FROM:
+            args, kwargs = self.counted_from(node, args, kwargs)
         new = place(self.graph, node.target, args, kwargs, node.meta["val"], node)
         if isinstance(node.meta["val"], Fake):
             self.add_root(node, new)
         else:
             self.results[node] = new
+
+    def counted_from(self, node: Node, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The offset that counts from the beginning of the first argument's storage, where by now a new value may be in
+        that argument's place, which begins elsewhere."""
+        place = _COUNTED_FROM[node.target]
+        offset = args[place] if len(args) > place else kwargs.get("storage_offset")
+        moved = args[0].meta["val"].storage_offset() - node.args[0].meta["val"].storage_offset()
+        if offset is None or not moved:
+            return args, kwargs
+        if len(args) > place:
+            return (*args[:place], offset + moved, *args[place + 1 :]), kwargs
+        return args, {**kwargs, "storage_offset": offset + moved}
 
     def call_getitem(self, node: Node) -> None:
         parent, index = node.args

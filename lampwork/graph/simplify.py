@@ -19,6 +19,7 @@ from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
 from lampwork.graph.constant_checks import is_known_to_fit
+from lampwork.graph.views import memory_owner, needs_places
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
@@ -73,8 +74,6 @@ _VIEWS_BY_SHAPE = _ids(
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
 )  # fmt: skip
 
-_BY_OFFSET = _ids(aten.as_strided.default, aten.as_strided_scatter.default)
-
 
 def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
     """Views and copies whose result is the argument itself go; a reshape of a reshape is one.
@@ -88,8 +87,13 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
     one memory: `separate_outputs` comes after.
     """
     graph = functional.graph
-    # `as_strided` counts from the start of a storage: copies at another offset than their source must stay then.
-    offsets_matter = any(id(node.target) in _BY_OFFSET for node in graph.nodes)
+    # Some operators count from the start of a storage: copies at another offset than their source must stay then, and
+    # those of inputs, which begin elsewhere on other calls.
+    offsets_matter = any(
+        node.op == "call_function" and needs_places(node.target, node.meta["val"], node.args[0].meta["val"])
+        for node in graph.nodes
+        if node.args and isinstance(node.args[0], Node)
+    )
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
@@ -105,6 +109,8 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
             if offsets_matter and node.meta["val"].storage_offset() != source.meta["val"].storage_offset():
                 continue
             if id(node.target) in _COPIES and (owner := memory_owner(source)).op == "placeholder":
+                if offsets_matter:
+                    continue
                 owner.meta[COPIED] = True
             node.replace_all_uses_with(source)
             graph.erase_node(node)
@@ -134,20 +140,6 @@ def separate_outputs(functional: FunctionalGraph) -> FunctionalGraph:
             owners.add(owner)
     output.args = (tuple(arguments),)
     return functional
-
-
-def memory_owner(node: Node) -> Node:
-    """The node whose result `node` is a view of (itself if it is none)."""
-    while node.op == "call_function":
-        if node.target is _torch.getitem:
-            if operator(node.args[0].target).kind != "view":
-                return node
-        elif not _torch.is_operator(node.target):
-            return node
-        elif operator(node.target).kind != "view" and node.target is not aten._unsafe_view.default:
-            return node
-        node = node.args[0]
-    return node
 
 
 def _is_small_part(node: Node, owner: Node) -> bool:

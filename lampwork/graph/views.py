@@ -29,6 +29,32 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
+def memory_owner(node: Node) -> Node:
+    """The node whose result `node` is a view of (itself if it is none)."""
+    while node.op == "call_function":
+        if node.target is _torch.getitem:
+            if operator(node.args[0].target).kind != "view":
+                return node
+        elif not _torch.is_operator(node.target):
+            return node
+        elif operator(node.target).kind != "view" and node.target is not aten._unsafe_view.default:
+            return node
+        node = node.args[0]
+    return node
+
+
+def needs_places(target: Any, result: Any, argument: Any) -> bool:
+    """Whether an operator depends on where in its storage the argument begins."""
+    if target in _BY_OFFSET:
+        return True
+    return target is aten.view.dtype and result.dtype.itemsize > argument.dtype.itemsize
+
+
+_BY_OFFSET = frozenset({
+    aten.as_strided.default, aten.as_strided_scatter.default, aten.view_as_complex.default,
+})  # fmt: skip
+
+
 class Memory:
     """One storage. `value`: the node that holds the root's current contents; `generation` counts writes.
 

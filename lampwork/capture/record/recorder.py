@@ -134,6 +134,8 @@ class Recorder(Recording):
         return all(_torch.storage_key(each) != key for each in tensors_in(self.called_with) if type(each) is Fake)
 
     def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if op.base in _COPIES_STORAGES and _COPIES_OF_STORAGES in self.left:
+            raise Unsupported(self.left[_COPIES_OF_STORAGES])
         if op.base in _CHANGED_BEFORE_RECORDING and self.momentum is None:
             changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
             if changed is not None:
@@ -147,12 +149,17 @@ class Recorder(Recording):
             args = self._in_whole_complex_numbers(args[0], args[1][-1]), *args[1:]
         elif op.base == "_unsafe_view" and not self._is_alone(args[0]):
             return self.call(torch.ops.aten.view.default, args, kwargs)
-        elif op.base in _BY_PLACE:
-            if op.base == "as_strided_scatter" and args[0].requires_grad and not args[0].is_contiguous():
+        elif op.base == "as_strided_copy":
+            part = self.call(torch.ops.aten.as_strided.default, args, kwargs)
+            return self.call(torch.ops.aten.clone.default, (part,), {"memory_format": torch.contiguous_format})
+        elif op.base == "as_strided_scatter":
+            if args[0].requires_grad and not args[0].is_contiguous():
                 raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
+            if _repeats_elements(args[0]):
+                args = self.call(torch.ops.aten.clone.default, (args[0],), {}), *args[1:]  # as eager does
             self.note_offset(args[0])
             place = {name: each for name, each in kwargs.items() if name != "src"}
-            self._check_place(args[0], *args[2 if op.base == "as_strided_scatter" else 1 :], **place)
+            self._check_place(args[0], *args[2:], **place)
         elif self.momentum is not None and op.base in _BATCH_NORMS and args[5]:
             return self._train_batch_norm(op, *args)
         elif op.base == "cudnn_batch_norm":
@@ -308,8 +315,10 @@ class Recorder(Recording):
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if type(args[0]) in _NUMBERS:  # the conjugate of a factor, in derivatives
             return self._call_on_numbers(op, args, kwargs)
-        if op.base == "as_strided" and (len(args) > 3 or "storage_offset" in kwargs):
-            self.note_offset(args[0])
+        if op.base == "as_strided":
+            self._refuse_gaps(args[0])
+            if len(args) > 3 or "storage_offset" in kwargs:
+                self.note_offset(args[0])
         elif op.overload is torch.ops.aten.view_as_complex.default:
             self._note_offset_in(args[0], 2)  # eager raises where it begins in the middle of an element, read or not
         elif op.overload is torch.ops.aten.view.dtype and args[1].itemsize > args[0].dtype.itemsize:
@@ -333,6 +342,20 @@ class Recorder(Recording):
         result = fakes[0] if isinstance(plain, torch.Tensor) else fakes
         self._record(op, *inputs, result)
         return result
+
+    def _refuse_gaps(self, x: Fake) -> None:
+        """Leaves copies to eager that it makes with all of the memory of their source: a strided part of one may reach
+        around its elements, and nobody here has that memory."""
+        node = self.node_of(x)
+        while node.op == "call_function" and _torch.is_operator(node.target) and operator(node.target).kind == "view":
+            node = node.args[0]
+        if node.op != "call_function" or not _torch.is_operator(node.target):
+            return
+        if operator(node.target).base in _COPIES_STORAGES:
+            reason = f"as_strided of what {node.target} makes"
+            if self.leave is not None:
+                self.leave(_COPIES_OF_STORAGES, reason)
+            raise Unsupported(reason)
 
     def _check_place(self, x: Fake, *place: Any, **named: Any) -> None:
         """Raises eager's error where a part of the storage of `x` reaches out of it, whether its elements are used or
@@ -466,7 +489,16 @@ def _reach(size: Any, stride: Any) -> Any:
 
 
 #: Operators that count from the beginning of a storage.
-_BY_PLACE = frozenset({"as_strided_scatter", "as_strided_copy"})
+#: Copies that eager makes with all of the memory of their source; and their kind.
+_COPIES_STORAGES = frozenset({"as_strided_scatter", "slice_scatter", "select_scatter", "diagonal_scatter"})
+_COPIES_OF_STORAGES = "copies of storages"
+
+
+def _repeats_elements(x: Fake) -> bool:
+    """Whether several elements surely lie in one place, as those of `expand` do."""
+    return any(type(step) is int and step == 0 and size != 1 for size, step in zip(x.size(), x.stride()))
+
+
 _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
     "native_batch_norm": _batch_norm_writes_statistics,
     "channel_shuffle": _as_views_on_a_gpu,

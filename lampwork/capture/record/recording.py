@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -118,6 +118,10 @@ class Recording:
         self.called_with: tuple[Any, ...] = ()
         #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
         self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
+        #: Kinds of operators that are left to eager for what the program does with their results, and why; and how one
+        #: more becomes that: capture starts again.
+        self.left: Mapping[str, str] = {}
+        self.leave: Callable[[str, str], None] | None = None
         #: What a call of an operator on tensors of wrapper subclasses gives: (operator, classes, arguments, keywords).
         #: None as long as there are none.
         self.wrapped: Callable[[Any, Any, tuple, dict], Any] | None = None
@@ -407,7 +411,8 @@ class Recording:
             for each in value if isinstance(value, (tuple, list)) else (value,):
                 if isinstance(each, Fake):
                     each.node = None
-                    each.__dict__.pop("lampwork_placeholder", None)
+                    if hasattr(each, "lampwork_placeholder"):
+                        del each.lampwork_placeholder
         if not is_used:
             for node in self.graph.nodes:
                 node.meta.clear()
