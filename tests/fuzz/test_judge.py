@@ -396,3 +396,18 @@ def test_how_many_rounded_numbers_there_are():
     assert found is None
     found = check(program, Planted(r"torch\.unique\(v1\)", "torch.unique(v1) + 0.01")).finding
     assert found.kind == judge.WRONG_VALUES
+    found = check(program, Planted(r"torch\.unique\(v1\)", "torch.unique(torch.cat([x0 * 1.0000001, x0]))")).finding
+    assert found is None
+    found = check(program, Planted(r"torch\.unique\(v1\)", "torch.unique(v1)[::2]")).finding
+    assert found.kind in (judge.WRONG_VALUES, judge.METADATA)
+
+
+def test_where_a_part_begins_of_what_has_another_size():
+    inputs = (Input((64,), "float32"),)
+    program = planted_program(
+        "v1 = torch.cat([x0 * 3 / 3, x0])", "v2 = torch.unique(v1)", "v3 = v2[-2:]", results=("v2", "v3"), inputs=inputs
+    )
+    other = "torch.unique(torch.cat([x0 * 1.0000001, x0]))"
+    assert check(program, Planted(r"torch\.unique\(v1\)", other)).finding is None
+    found = check(program, Planted(r"v2\[-2:\]", "v2[-2:].clone()")).finding
+    assert found.kind == judge.ALIASING
