@@ -147,7 +147,9 @@ def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable,
     """The mean beside a variance that is NaN may be NaN: a running mean is, from an infinity on, unless nothing follows.
     In which order the threads of a GPU combine theirs is their affair."""
     spread, mean = function(x, *args, **kwargs)
-    return spread, torch.where(spread.isnan() & x.is_cuda, spread, mean)
+    return spread, torch.where(
+        spread.isnan() & x.is_cuda, spread.detach(), mean
+    )  # its slope is NaN, which times 0 is, too
 
 
 def _layer_norm(noise: Any, x: torch.Tensor, shape: Any, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -411,3 +411,13 @@ def test_where_a_part_begins_of_what_has_another_size():
     assert check(program, Planted(r"torch\.unique\(v1\)", other)).finding is None
     found = check(program, Planted(r"v2\[-2:\]", "v2[-2:].clone()")).finding
     assert found.kind == judge.ALIASING
+
+
+def test_the_derivative_of_a_mean_beside_a_deviation_that_is_not_a_number():
+    inputs = (Input((2, 1), "float64", leaf="leaf"),)
+    program = planted_program(
+        "v1 = F.normalize(x0, p=3, dim=0)", "v2 = torch.std_mean(v1, -1)", "v9 = v2[1] * 1", inputs=inputs, **LEAF
+    )
+    for other, kind in (("v1.mean(-1) * (1 + 2e-15)", None), ("v1.mean(-1) * (1 + 1e-9)", judge.WRONG_VALUES)):
+        found = check(program, Planted(r"v2\[1\] \* 1", other)).finding
+        assert (found and found.kind) == kind
