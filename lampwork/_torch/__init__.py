@@ -229,6 +229,7 @@ if TYPE_CHECKING:
         check_with,
         group_tensors,
         has_native,
+        is_choosing_overload,
         is_collective,
         is_compiling,
         is_nested_region,
@@ -257,6 +258,7 @@ if TYPE_CHECKING:
         recurrent_operators,
     )
     from lampwork._torch.schemas import (
+        call_in_aten,
         clamp_takes_missing_limits,
         contracts_products,
         copying_variant,

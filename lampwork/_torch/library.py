@@ -364,6 +364,11 @@ def functional_of_custom(op: OpOverload, lengths: tuple[int, ...] = ()) -> OpOve
             copies.append(holder[key])
         result = op(*given, **named)
         results = () if result is None else result if len(schema.returns) > 1 else (result,)
+        for place, each in enumerate(results):
+            position = None if place in own else written_by_result(op, place)
+            if position is not None:
+                argument = given[position] if position < len(given) else named[schema.arguments[position].name]
+                _check_same(op, each, argument)
         made = (*(results[place] for place in own), *copies)
         return made[0] if len(made) == 1 else made
 
@@ -391,6 +396,17 @@ def functional_of_custom(op: OpOverload, lengths: tuple[int, ...] = ()) -> OpOve
     made = getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
     _pure_forms[made.name()] = op.name()
     return made
+
+
+def _check_same(op: OpOverload, result: Any, argument: torch.Tensor) -> None:
+    """Raises where an operator returns something else than the argument that it says it writes and returns: a part of
+    it, say, which is eager's to return."""
+    if not isinstance(result, torch.Tensor) or result is argument:
+        return
+    mine, theirs = ((each.size(), each.stride(), each.storage_offset()) for each in (result, argument))
+    if mine == theirs and (result.device.type == "meta" or result.data_ptr() == argument.data_ptr()):
+        return
+    raise RuntimeError(f"{op.name()} returns another tensor than the argument that its schema names")
 
 
 def written_arguments_of(op: OpOverload) -> tuple[str, OpOverload, tuple[str, ...]] | None:

@@ -34,6 +34,15 @@ CONSTANT_ANSWERS: tuple[object, ...] = tuple(
 #: The classes of `torch.ops.aten.add.Tensor` and `torch.ops.aten.add`.
 OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
+
+def is_choosing_overload() -> bool:
+    """Whether the caller's caller is native code that looks for the overload that takes some arguments: of each that
+    does not it writes a message, with the text of what it does not take, and drops it where another one does."""
+    return sys._getframe(2).f_code is _CHOOSES
+
+
+_CHOOSES = torch._ops.OpOverloadPacket.__call__.__code__
+
 #: The classes of `torch.ops`, `torch.ops.aten` and `torch.ops.aten.add`, which keep what is first looked up in them.
 OPERATOR_SPACES = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
 

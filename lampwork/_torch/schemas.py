@@ -46,6 +46,11 @@ def decompose(op: OpOverload, args: tuple, kwargs: dict) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
+def call_in_aten(op: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """What an operator of `torch.ops.prims` does, by operators of ATen."""
+    return op.impl_aten(*args, **kwargs)
+
+
 #: Operators that return views of their argument, which their schemas do not declare; and those that copy instead.
 _UNDECLARED_VIEWS = {
     torch.ops.aten._unsafe_view.default: torch.ops.aten.view_copy.default,

@@ -66,7 +66,8 @@ class Fake(torch.Tensor):
     lampwork_placeholder: torch.fx.Node
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
-        if _torch.is_recording():  # by the program: our own messages use `describe`
+        # By the program: our own messages use `describe`.
+        if _torch.is_recording() and not _torch.is_choosing_overload():
             raise DataDependent("the text of a tensor")
         return f"Fake({describe(self)})"
 

@@ -42,6 +42,8 @@ _READS_INDICES = (
     "sparse", "lu_", "ormqr", "ldl", "_attention",
 )  # fmt: skip
 _INDEX_TYPES = frozenset({torch.int64, torch.int32})
+#: What chooses places by being true there: how many, contents decide.
+_MASKS = frozenset({torch.bool, torch.uint8})
 #: What an operator is called that is not asked on a GPU: it sets up a library for that, or trusts its operands.
 _NOT_ON_A_GPU = (
     "linalg", "cholesky", "triangular", "solve", "inverse", "det", "svd", "eig", "qr", "fractional", "fused", "cudnn",
@@ -401,7 +403,7 @@ def _raise_if_certain(op: _torch.Overload, error: Exception, tensors: list[torch
         isinstance(error, (NotImplementedError, TypeError))
         or _is_elementwise(op)
         or any(each.numel() == 0 for each in tensors)
-        or not any(each.dtype in _INDEX_TYPES for each in tensors)
+        or not any(each.dtype in _INDEX_TYPES or each.dtype in _MASKS for each in tensors)
         or not any(word in op._schema.name for word in _READS_INDICES)
         or any(word in str(error) for word in ("dtype", "scalar type"))
     )

@@ -355,7 +355,7 @@ class Loader(ContainerOverlays):
             self.guards.equals(source, raw)
             return raw if id(raw) in self.by_raw else self.remember(raw, raw, source)
         value = self._load_opaque(raw, source)
-        if all(is_plain(each) or isinstance(each, (type, types.FunctionType)) for each in raw):
+        if all(map(_never_changes, raw)):
             self.guards.is_object(source, raw)
             self.opaque.discard(id(raw))  # the same object has the same elements, and these may be looked at
         return value
@@ -526,6 +526,20 @@ class Loader(ContainerOverlays):
             base.__setitem__(copy, key, value)
         self.dicts[id(copy)] = self.unsettled[id(copy)] = DictOverlay(copy, raw, source)
         return self.remember(copy, raw, source)
+
+
+#: Objects that are known by their identity, and are hashed by it.
+_KNOWN_BY_IDENTITY = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType, types.ModuleType,
+)  # fmt: skip
+
+
+def _never_changes(value: Any) -> bool:
+    """Whether an element of a frozen set is what it is as long as the set is the same object."""
+    if type(value) in (tuple, frozenset):
+        return all(map(_never_changes, value))
+    return is_plain(value) or isinstance(value, _KNOWN_BY_IDENTITY)
 
 
 def _holds_hyper_parameters(raw: tuple, source: Source) -> bool:

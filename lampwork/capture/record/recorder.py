@@ -117,6 +117,9 @@ class Recorder(Recording):
         if self.sizes:
             refuse_wide(op, args, kwargs)
         refuse_overflow(op, args, kwargs)
+        if op.overload.namespace == "prims" and (op.kind in ("view", "inplace") or op.base in _PRIMS_IN_ATEN):
+            with self._mode:
+                return _torch.call_in_aten(op.overload, args, kwargs)
         if self._keeps is None or op.kind == "composite":
             return self._handlers[op.kind](op, args, kwargs)
         before = self.graph._root._prev
@@ -489,6 +492,8 @@ def _reach(size: Any, stride: Any) -> Any:
 
 
 #: Operators that count from the beginning of a storage.
+#: Operators of `torch.ops.prims`, beside views and writes, that ATen spells with other arguments.
+_PRIMS_IN_ATEN = frozenset({"device_put", "item"})
 #: Copies that eager makes with all of the memory of their source; and their kind.
 _COPIES_STORAGES = frozenset({"as_strided_scatter", "slice_scatter", "select_scatter", "diagonal_scatter"})
 _COPIES_OF_STORAGES = "copies of storages"
