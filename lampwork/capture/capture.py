@@ -47,6 +47,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.differentiation import Joint
+from lampwork.ir.operations import subclasses
 from lampwork.ir.region import Outcome, Raise, Region, Return
 from lampwork.ir.template import (
     CallSetAttribute,
@@ -200,6 +201,11 @@ class _Attempt:
             if world.identified and identity.may_be_identities(guards):
                 why = "an id() is taken, and numbers from outside may be what it gave earlier"
                 self._break_before(world.identified_at, "identity-number", why)
+            for cls, found, step in world.derived:
+                if subclasses(cls) != found:
+                    self._break_before(
+                        step, "native-call", f"the subclasses of {cls.__qualname__} are asked for, and made"
+                    )
             late = check_assumed(world)
             if late:
                 self._break_before(late, "data-dependent", "a number out of a tensor may fail where inputs are written")

@@ -145,6 +145,11 @@ def plain_contents(value: Any) -> object:
     raise TypeError(f"{type(value).__name__} holds no plain data")
 
 
+def subclasses(cls: Any) -> tuple[type, ...]:
+    """What `cls.__subclasses__()` gives, whatever the metaclass calls by that name."""
+    return tuple(type.__subclasses__(cls))
+
+
 def remaining(iterator: Any) -> Sequence[object]:
     """What a builtin iterator has yet to give, without advancing it.
 

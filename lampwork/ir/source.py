@@ -256,6 +256,18 @@ class Remaining(Source):
 
 
 @record
+class Subclasses(Source):
+    """The classes that derive from the class `base` itself, as a tuple."""
+
+    base: Source
+
+    from_call = True
+
+    def describe(self) -> str:
+        return f"{describe(self.base)}.__subclasses__()"
+
+
+@record
 class PlainContents(Source):
     """What the object `base`, of a class that derives from `str`, `bytes` or a class of numbers, holds: plain data of
     that class (`operations.plain_contents`)."""

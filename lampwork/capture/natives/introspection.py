@@ -13,6 +13,8 @@ import torch
 from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import INTRINSICS
 from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.plain import HEAP_TYPE
+from lampwork.ir.operations import subclasses
 
 _ProtocolMeta: Any = type(typing.Protocol)
 #: The code of the function `dispatch` that `functools.singledispatch` puts behind a generic function.
@@ -58,6 +60,17 @@ def _dir(world: Any, *args: Any) -> Any:
 def _mro(world: Any, cls: type) -> list[type]:
     world.note_bases(cls)
     return type.mro(cls)
+
+
+def _subclasses(world: Any, cls: type) -> list[type]:
+    source = world.loader.class_source(cls)
+    if source is None:  # the program made it, or it is one of C, of which every library has some
+        if cls.__flags__ & HEAP_TYPE:
+            return type.__subclasses__(cls)
+        raise Break("native-call", f"the subclasses of {cls.__qualname__} are asked for")
+    found = subclasses(cls)
+    world.derived.append((cls, found, world.machine.steps))
+    return list(world.loader.load(found, world.sources.subclasses(source)))
 
 
 # Code given as text --------------------------------------------------------------------------------------------------
@@ -137,4 +150,5 @@ NATIVES: dict[Any, Answer] = {
     compile: _compile,
     issubclass: _issubclass,
     type.mro: _mro,
+    type.__subclasses__: _subclasses,
 }

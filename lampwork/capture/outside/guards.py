@@ -55,6 +55,7 @@ from lampwork.ir.source import (
     Root,
     Source,
     State,
+    Subclasses,
     ThreadNames,
     TypeOf,
     is_source,
@@ -112,6 +113,9 @@ class Sources:
 
     def remaining(self, base: Source) -> Source:
         return self._intern((Remaining, id(base)), Remaining, base)
+
+    def subclasses(self, base: Source) -> Source:
+        return self._intern((Subclasses, id(base)), Subclasses, base)
 
     def plain_contents(self, base: Source) -> Source:
         return self._intern((PlainContents, id(base)), PlainContents, base)

@@ -27,6 +27,7 @@ from lampwork.ir.operations import Left
 from lampwork.ir.operations import context_value as context_value  # compiled checks name it
 from lampwork.ir.operations import plain_contents as plain_contents  # and this
 from lampwork.ir.operations import remaining as remaining  # and this
+from lampwork.ir.operations import subclasses as subclasses  # and this
 from lampwork.ir.operations import thread_names as thread_names
 from lampwork.ir.record import record
 from lampwork.ir.reference import PROPERTIES, ClassWith, code_digest, property_digest

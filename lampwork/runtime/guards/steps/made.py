@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.number import evaluate
-from lampwork.ir.operations import context_value, plain_contents, remaining, thread_names
+from lampwork.ir.operations import context_value, plain_contents, remaining, subclasses, thread_names
 from lampwork.ir.source import (
     ArrayMemory,
     Computed,
@@ -18,6 +18,7 @@ from lampwork.ir.source import (
     Referent,
     Remaining,
     Remembered,
+    Subclasses,
     ThreadNames,
     is_source,
 )
@@ -96,6 +97,18 @@ class RemainingRule(StepRule[Remaining]):
         return f"reading.remaining({writer.load(source.base)})"
 
     def snapshot(self, snapshots: VersionSnapshots, source: Remaining) -> Any:
+        raise Unstable("made on each call")
+
+
+@step_rule(Subclasses)
+class SubclassesRule(StepRule[Subclasses]):
+    def read(self, source: Subclasses, scope: Scope) -> Any:
+        return subclasses(read(source.base, scope))
+
+    def text(self, writer: CheckWriter, source: Subclasses) -> str:
+        return f"reading.subclasses({writer.load(source.base)})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: Subclasses) -> Any:
         raise Unstable("made on each call")
 
 
