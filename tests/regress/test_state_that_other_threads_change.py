@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import torch
 
@@ -28,17 +29,20 @@ def test_a_text_that_never_stays():
     def program(x):
         return x * 2 if shared.text.endswith("z") else x + 1
 
-    run = lampwork.compile(program, options={"cache": False})
+    reasons: set[str] = set()
     thread = threading.Thread(target=write)
     thread.start()
     try:
         assert started.wait(60)
-        for _ in range(4):
-            assert run(torch.ones(2)).tolist() == [2, 2]
+        last = time.monotonic() + 60
+        while not reasons and time.monotonic() < last:  # on a busy machine the thread may stand still for a compile
+            run = lampwork.compile(program, options={"cache": False})
+            for _ in range(4):
+                assert run(torch.ones(2)).tolist() == [2, 2]
+            reasons = {each.diagnostic.id for each in lampwork.stats(run)["fallbacks"]}
     finally:
         stop.set()
         thread.join(60)
-    reasons = {each.diagnostic.id for each in lampwork.stats(run)["fallbacks"]}
     assert reasons == {"unstable-state"}
 
 
