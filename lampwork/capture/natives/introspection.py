@@ -64,9 +64,7 @@ def _mro(world: Any, cls: type) -> list[type]:
 
 def _subclasses(world: Any, cls: type) -> list[type]:
     source = world.loader.class_source(cls)
-    if source is None:  # the program made it, or it is one of C, of which every library has some
-        if cls.__flags__ & HEAP_TYPE:
-            return type.__subclasses__(cls)
+    if source is None or not cls.__flags__ & HEAP_TYPE:  # of those of C every library has some
         raise Break("native-call", f"the subclasses of {cls.__qualname__} are asked for")
     found = subclasses(cls)
     world.derived.append((cls, found, world.machine.steps))

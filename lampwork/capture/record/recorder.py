@@ -491,7 +491,6 @@ def _reach(size: Any, stride: Any) -> Any:
     return sum((length - 1) * step for length, step in zip(size, stride))
 
 
-#: Operators that count from the beginning of a storage.
 #: Operators of `torch.ops.prims`, beside views and writes, that ATen spells with other arguments.
 _PRIMS_IN_ATEN = frozenset({"device_put", "item"})
 #: Copies that eager makes with all of the memory of their source; and their kind.
