@@ -358,6 +358,8 @@ class Functionalizer:
         moved = args[0].meta["val"].storage_offset() - node.args[0].meta["val"].storage_offset()
         if offset is None or not moved:
             return args, kwargs
+        if isinstance(offset, Node):
+            raise self.fail(f"{node.target} of what is written, at an offset that varies")
         if len(args) > place:
             return (*args[:place], offset + moved, *args[place + 1 :]), kwargs
         return args, {**kwargs, "storage_offset": offset + moved}
