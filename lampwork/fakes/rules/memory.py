@@ -176,6 +176,13 @@ def bernoulli(x: torch.Tensor, p: float | None = None, *, generator: torch.Gener
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
 
 
+@rule("binomial", "_standard_gamma_grad")
+def of_two_alike(x: torch.Tensor, other: torch.Tensor, generator: torch.Generator | None = None) -> Spec:
+    if x.dtype != other.dtype or not x.dtype.is_floating_point or not surely_same(x.size(), other.size()):
+        raise Unknown
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
 @rule("normal.Tensor_Tensor")
 def normal(mean: torch.Tensor, std: torch.Tensor, *, generator: torch.Generator | None = None) -> Spec:
     shape = broadcast([mean.size(), std.size()])
