@@ -127,6 +127,7 @@ class _Plan:
     def join(self, read: str, written: str) -> None:
         """They are one from here on: by the name of the later one, whose layout a caller may see, unless an ATen call
         makes the earlier one in another layout."""
+        read, written = self.name(read), self.name(written)  # other launches of a kernel may have joined them to others
         one, other = self.buffers[read], self.buffers[written]
         first, last = self.first[read], self.last[written]
         same = one.shape == other.shape and one.strides == other.strides
