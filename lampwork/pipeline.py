@@ -35,6 +35,7 @@ from lampwork.ir.artifact import Artifact, CompiledBody
 from lampwork.ir.body import Body, bodies_in
 from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
+from lampwork.ir.order import first_misread
 from lampwork.ir.program import Extern, NativeCode, Program
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
 from lampwork.ir.replay import EagerBackward, Replay
@@ -549,3 +550,7 @@ def _verify_program(program: Any, facts: tuple[Size, ...]) -> None:
         from lampwork.ir.kernel_verify import verify_program
 
         verify_program(program, facts)
+        return
+    misread = first_misread(program)
+    if misread:
+        raise CompileError("verify", misread)

@@ -34,7 +34,6 @@ Program:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from lampwork.errors import OffsetError
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
@@ -61,7 +60,8 @@ from lampwork.ir.loops import (
     storage_numel,
 )
 from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, numbers_of, parts_of, renamed
-from lampwork.ir.program import Extern, FromBuffer, Launch, Program, launch_instances, tensor_refs
+from lampwork.ir.order import first_misread, step_accesses
+from lampwork.ir.program import FromBuffer, Launch, Program, launch_instances
 from lampwork.ir.prove import Prover
 from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
@@ -287,8 +287,6 @@ def verify_program(program: Program, facts: Sequence[Size] = ()) -> None:
         if isinstance(step, Launch) and step.sizes:
             _verify_offsets(program.kernels[step.kernel], unproved[step.kernel], step, facts)
     ranges, known = _workspace_ranges(program), _symbols_of(program)
-    written = {name for name, place in program.placements.items() if place.kind in ("input", "constant")}
-    written |= {name for name, buffer in program.buffers.items() if buffer.kind == "unwritten"}
     live: dict[str, list[int]] = {}
     for number, step in enumerate(program.steps):
         if isinstance(step, Launch):
@@ -296,22 +294,15 @@ def verify_program(program: Program, facts: Sequence[Size] = ()) -> None:
             _verify_sizes(program, number, step, facts, known)
         reads, writes = step_accesses(program, step)
         for name in (*reads, *writes):
-            if name not in program.placements:
-                raise VerifyError(f"step {number}: invariant 13: {name} has no placement")
             live.setdefault(name, [number, number])[1] = number
-        for name in reads:
-            if name not in written and 0 not in program.buffers[name].shape:
-                raise VerifyError(f"step {number}: invariant 14: {name} is read before it is written")
-        written.update(writes)
+    misread = first_misread(program)
+    if misread:
+        raise VerifyError(misread)
     for result in program.results:
         if isinstance(result, FromBuffer):
             name = result.view.buffer
-            if name not in program.placements:
-                raise VerifyError(f"invariant 13: result {name} has no placement")
             if program.placements[name].kind in ("workspace", "arena"):
                 raise VerifyError(f"invariant 13: result {name} lies in the workspace")
-            if name not in written and 0 not in program.buffers[name].shape:
-                raise VerifyError(f"invariant 14: result {name} is never written")
     names = [name for name in live if name in ranges]
     for place, one in enumerate(names):
         for other in names[place + 1 :]:
@@ -413,20 +404,6 @@ def _verify_arena(program: Program, live: dict[str, list[int]]) -> None:
             spare = add(program.arena[slot], mul(needed, -1))
             if bounds(divided(spare, common_factor(spare)))[0] < 0:
                 raise VerifyError(f"invariant 13: {name} may be larger than slot {slot} of the arena")
-
-
-def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(buffers read, buffers written) by one step."""
-    if isinstance(step, Launch):
-        kernel = program.kernels[step.kernel]
-        pairs = [pair for buffers, _ in launch_instances(step, kernel) for pair in zip(kernel.parameters, buffers)]
-        # A readwrite parameter that the same kernel fills first counts as written only.
-        reads = tuple(name for p, name in pairs if p.access == "read")
-        return reads, tuple(name for p, name in pairs if p.access != "read")
-    if isinstance(step, Extern):
-        refs = tuple(ref.buffer for ref in tensor_refs(step))
-        return refs, (*(name for name in step.outputs if name is not None), *step.mutates)
-    return (step.buffer,), ()
 
 
 def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str, tuple[int, int]]) -> None:

@@ -4,11 +4,14 @@ layout. That it had become one with the first sum was forgotten when this became
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import lampwork
+from lampwork import pipeline
 
 
 class Net(nn.Module):
@@ -39,3 +42,18 @@ def test_gradients(blocks, channels, size, groups):
         found.append([parameter.grad for parameter in net.parameters()])
     for expected, ours in zip(*found):
         assert (ours - expected).norm() <= 1e-4 * expected.norm()
+
+
+def test_programs_that_read_what_nothing_wrote_are_refused(monkeypatch):
+    """In every compile, not only under LAMPWORK_VERIFY=1: the numbers would be wrong, and nobody would know."""
+    scheduled = pipeline.schedule
+
+    def reversed_steps(*arguments):
+        program = scheduled(*arguments)
+        return replace(program, steps=program.steps[::-1])
+
+    monkeypatch.setattr(pipeline, "environment", replace(pipeline.environment, verify=False))
+    monkeypatch.setattr(pipeline, "schedule", reversed_steps)
+    compiled = lampwork.compile(lambda x: (x @ x).relu() @ x, options={"cache": False})
+    with pytest.raises(lampwork.CompileError, match="is read before it is written"):
+        compiled(torch.ones(4, 4))
