@@ -43,6 +43,11 @@ FAULTS = (
         "a result takes the memory of a buffer that is read later",
     ),
     Fault(
+        "donated-under-an-old-name", "schedule/in_place.py",
+        "read, written = self.name(read), self.name(written)", "read, written = read, written",
+        "a buffer that has become another one becomes a third",
+    ),
+    Fault(
         "donated-at-other-places", "schedule/in_place.py",
         "each[1] <= place and each[2] == index for", "each[1] <= place for",
         "a result takes memory that other iterations still load",

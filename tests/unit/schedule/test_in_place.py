@@ -47,6 +47,20 @@ def test_a_chain_of_products():
     assert in_place(program) == len(program.kernels) == 1
 
 
+def test_a_chain_that_begins_with_what_a_call_makes_in_another_layout():
+    """Each launch of one kernel writes over the result of the one before, which is the call's by then."""
+
+    def function(image, kernel, y):
+        x = torch.nn.functional.conv2d(image, kernel).permute(0, 2, 3, 1).flatten(0, 2)
+        for _ in range(4):
+            x = x + torch.tanh(x @ y)
+        return x
+
+    image = large(1, 64, 64, 64).contiguous(memory_format=torch.channels_last)
+    program = program_of(function, image, large(64, 64, 1, 1, seed=1) / 2, large(64, 64, seed=2) / 2)
+    assert in_place(program) == len(program.kernels) == 1
+
+
 def test_what_is_read_again_stays():
     def function(x, y):
         a = x @ y
