@@ -182,16 +182,17 @@ class Functionalizer:
         return view.node
 
     def replay(self, view: View, parent: Node) -> Node:
+        is_same = view.parent is not None and parent.meta["val"] is view.parent.fake
+        if not is_same and memory_owner(parent).op == "placeholder":
+            if needs_places(view.operator, view.fake, parent.meta["val"]):
+                # An input was written to the whole memory, and may begin anywhere in its own storage.
+                parent = self.emit(aten.clone.default, parent)
         args, kwargs = view.args, view.kwargs
         if view.operator is aten.as_strided.default:  # kept relative to the root's first element
             args = (args[0], args[1], args[2] + parent.meta["val"].storage_offset())
         like = view.like
-        is_same = view.parent is not None and parent.meta["val"] is view.parent.fake
         if is_same and like is not None and isinstance(like.meta["val"], Fake):
             return place(self.graph, view.operator, (parent, *args), kwargs, view.fake, like)
-        if needs_places(view.operator, view.fake, parent.meta["val"]) and memory_owner(parent).op == "placeholder":
-            # What was written whole is an input now, which begins anywhere in its storage.
-            parent = self.emit(aten.clone.default, parent)
         return emit(self.graph, view.operator, (parent, *args), kwargs, like or self.node)
 
     def exact_root(self, memory: Memory) -> Node:

@@ -37,6 +37,8 @@ PROGRAMS = {
     "around a selected part": lambda x, y: _square(_select(x)),
     "around a diagonal": lambda x, y: _square(_diagonal(x)),
     "copied, and as a wider type": lambda x, y: x.clone().view(torch.float64) * 2,
+    "written whole, and a strided part": lambda x, y: (y[...].copy_(x), y.as_strided((2,), (1,), 0) * 1),
+    "written whole, and its end": lambda x, y: (y[...].copy_(x), y.as_strided((1,), (1,), 1) * 1),
     "written whole, and as a wider type": lambda x, y: (y[...].copy_(x), y.view(torch.float64) * 1),
 }
 PLACES = ((0, 1, 2), (3, 1, 2), (2, 1, 2), (1, 2, 2), (0, 2, 4), (3, 1, 4))
