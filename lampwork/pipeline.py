@@ -35,7 +35,7 @@ from lampwork.ir.artifact import Artifact, CompiledBody
 from lampwork.ir.body import Body, bodies_in
 from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
-from lampwork.ir.order import first_misread
+from lampwork.ir.order import read_before_written
 from lampwork.ir.program import Extern, NativeCode, Program
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
 from lampwork.ir.replay import EagerBackward, Replay
@@ -546,11 +546,12 @@ def _verify_lowered(lowered: Any) -> None:
 
 
 def _verify_program(program: Any, facts: tuple[Size, ...]) -> None:
+    """All invariants under LAMPWORK_VERIFY=1; else that the program reads what it wrote."""
     if environment.verify:
         from lampwork.ir.kernel_verify import verify_program
 
         verify_program(program, facts)
         return
-    misread = first_misread(program)
-    if misread:
-        raise CompileError("verify", misread)
+    wrong = read_before_written(program)
+    if wrong:
+        raise CompileError("verify", wrong)

@@ -201,10 +201,10 @@ class _Attempt:
             if world.identified and identity.may_be_identities(guards):
                 why = "an id() is taken, and numbers from outside may be what it gave earlier"
                 self._break_before(world.identified_at, "identity-number", why)
-            for cls, found, step in world.derived:
+            for cls, found, step in world.asked_subclasses:
                 if subclasses(cls) != found:
                     self._break_before(
-                        step, "native-call", f"the subclasses of {cls.__qualname__} are asked for, and made"
+                        step, "native-call", f"the subclasses of {cls.__qualname__} are asked for, and one more is made"
                     )
             late = check_assumed(world)
             if late:

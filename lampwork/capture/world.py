@@ -126,7 +126,7 @@ class TorchWorld(Dispatcher):
         self.identified: dict[int, Any] = {}
         self.identified_at = 0
         #: Classes whose subclasses were asked for, what these were, and in which step.
-        self.derived: list[tuple[type, tuple[type, ...], int]] = []
+        self.asked_subclasses: list[tuple[type, tuple[type, ...], int]] = []
         #: Optimizers whose step the program has come to, by id.
         self.stepped: set[int] = set()
         #: Whether the program sets hooks on what autograd saves; why they are forbidden at the moment, if they are.

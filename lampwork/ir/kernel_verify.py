@@ -60,7 +60,7 @@ from lampwork.ir.loops import (
     storage_numel,
 )
 from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, numbers_of, parts_of, renamed
-from lampwork.ir.order import first_misread, step_accesses
+from lampwork.ir.order import read_before_written, step_accesses
 from lampwork.ir.program import FromBuffer, Launch, Program, launch_instances
 from lampwork.ir.prove import Prover
 from lampwork.ir.scalar_operators import SCALARS
@@ -295,9 +295,9 @@ def verify_program(program: Program, facts: Sequence[Size] = ()) -> None:
         reads, writes = step_accesses(program, step)
         for name in (*reads, *writes):
             live.setdefault(name, [number, number])[1] = number
-    misread = first_misread(program)
-    if misread:
-        raise VerifyError(misread)
+    wrong = read_before_written(program)
+    if wrong:
+        raise VerifyError(wrong)
     for result in program.results:
         if isinstance(result, FromBuffer):
             name = result.view.buffer

@@ -11,7 +11,7 @@ from typing import Any
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, launch_instances, tensor_refs
 
 
-def first_misread(program: Program) -> str:
+def read_before_written(program: Program) -> str:
     """The first buffer that is read before it is written, or that has no place, in words; empty where there is none."""
     written = {name for name, place in program.placements.items() if place.kind in ("input", "constant")}
     written |= {name for name, buffer in program.buffers.items() if buffer.kind == "unwritten"}

@@ -67,7 +67,7 @@ def _subclasses(world: Any, cls: type) -> list[type]:
     if source is None or not cls.__flags__ & HEAP_TYPE:  # of those of C every library has some
         raise Break("native-call", f"the subclasses of {cls.__qualname__} are asked for")
     found = subclasses(cls)
-    world.derived.append((cls, found, world.machine.steps))
+    world.asked_subclasses.append((cls, found, world.machine.steps))
     return list(world.loader.load(found, world.sources.subclasses(source)))
 
 

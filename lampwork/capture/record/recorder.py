@@ -137,8 +137,8 @@ class Recorder(Recording):
         return all(_torch.storage_key(each) != key for each in tensors_in(self.called_with) if type(each) is Fake)
 
     def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:
-        if op.base in _COPIES_STORAGES and _COPIES_OF_STORAGES in self.left:
-            raise Unsupported(self.left[_COPIES_OF_STORAGES])
+        if op.base in _KEEP_STORAGE and _STORAGE_COPIES in self.left:
+            raise Unsupported(self.left[_STORAGE_COPIES])
         if op.base in _CHANGED_BEFORE_RECORDING and self.momentum is None:
             changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
             if changed is not None:
@@ -319,7 +319,7 @@ class Recorder(Recording):
         if type(args[0]) in _NUMBERS:  # the conjugate of a factor, in derivatives
             return self._call_on_numbers(op, args, kwargs)
         if op.base == "as_strided":
-            self._refuse_gaps(args[0])
+            self._leave_copies_of_storages(args[0])
             if len(args) > 3 or "storage_offset" in kwargs:
                 self.note_offset(args[0])
         elif op.overload is torch.ops.aten.view_as_complex.default:
@@ -346,7 +346,7 @@ class Recorder(Recording):
         self._record(op, *inputs, result)
         return result
 
-    def _refuse_gaps(self, x: Fake) -> None:
+    def _leave_copies_of_storages(self, x: Fake) -> None:
         """Leaves copies to eager that it makes with all of the memory of their source: a strided part of one may reach
         around its elements, and nobody here has that memory."""
         node = self.node_of(x)
@@ -354,10 +354,10 @@ class Recorder(Recording):
             node = node.args[0]
         if node.op != "call_function" or not _torch.is_operator(node.target):
             return
-        if operator(node.target).base in _COPIES_STORAGES:
+        if operator(node.target).base in _KEEP_STORAGE:
             reason = f"as_strided of what {node.target} makes"
             if self.leave is not None:
-                self.leave(_COPIES_OF_STORAGES, reason)
+                self.leave(_STORAGE_COPIES, reason)
             raise Unsupported(reason)
 
     def _check_place(self, x: Fake, *place: Any, **named: Any) -> None:
@@ -494,8 +494,8 @@ def _reach(size: Any, stride: Any) -> Any:
 #: Operators of `torch.ops.prims`, beside views and writes, that ATen spells with other arguments.
 _PRIMS_IN_ATEN = frozenset({"device_put", "item"})
 #: Copies that eager makes with all of the memory of their source; and their kind.
-_COPIES_STORAGES = frozenset({"as_strided_scatter", "slice_scatter", "select_scatter", "diagonal_scatter"})
-_COPIES_OF_STORAGES = "copies of storages"
+_KEEP_STORAGE = frozenset({"as_strided_scatter", "slice_scatter", "select_scatter", "diagonal_scatter"})
+_STORAGE_COPIES = "copies of storages"
 
 
 def _repeats_elements(x: Fake) -> bool:

@@ -144,8 +144,8 @@ def _fmin(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
 def _float_sign(self: Arithmetic, dtype: str, a: Value) -> Value:
     build = self.build
     zero = build.number(0.0, a.type)
-    positive = build.truth(build.compare("fcmp ogt", a, zero), a.type)
-    return build.fsub(positive, build.truth(build.compare("fcmp olt", a, zero), a.type))
+    positive = build.from_bool(build.compare("fcmp ogt", a, zero), a.type)
+    return build.fsub(positive, build.from_bool(build.compare("fcmp olt", a, zero), a.type))
 
 
 def _float_mod(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:

@@ -271,8 +271,8 @@ class Builder:
             return self.convert("bitcast", self.select(condition, *bits), a.type)
         return self.pure(a.type, a.lanes, f"select {condition}, {a}, {b}", condition, a, b)
 
-    def truth(self, value: Value, type: str) -> Value:
-        """1 or 0 as a number of `type`."""
+    def from_bool(self, value: Value, type: str) -> Value:
+        """A boolean as a number of `type`, 1 or 0."""
         if type not in _WHOLE:
             return self.convert("zext", value, type)
         if value.lanes == 1:  # which LLVM would make a selection between two numbers, too

@@ -27,7 +27,7 @@ def cast(build: Builder, value: Value, source: str, target: str, native_half: bo
             return build.compare("fcmp une", value, build.number(0.0, value.type))
         return build.compare("icmp ne", value, build.integer(0, value.type))
     if source == "bool":
-        return build.truth(value, type)
+        return build.from_bool(value, type)
     if source in FLOATING and target in FLOATING:
         return build.convert("fpext" if type == "double" else "fptrunc", value, type)
     if source in FLOATING:
