@@ -66,6 +66,25 @@ def _nothing_of_equal_modules():
         siblings.forget_all()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _settings_of_the_compiler_stay():
+    """Sizes from which the compiler does something, which a test may lower, are as before for the tests of others."""
+    before = _numbers_of_the_compiler()
+    yield
+    now = _numbers_of_the_compiler()
+    changed = sorted(name for name, value in before.items() if now.get(name) != value)
+    assert not changed, f"a test of this file changes {', '.join(changed)}: it must set them back"
+
+
+def _numbers_of_the_compiler():
+    return {
+        f"{module.__name__}.{name}": value
+        for module in [each for path, each in sys.modules.items() if path.startswith("lampwork.")]
+        for name, value in vars(module).items()
+        if type(value) in (int, float) and name.isupper()
+    }
+
+
 @pytest.fixture
 def unfrozen():
     """Nothing is hidden from the collector meanwhile."""

@@ -13,6 +13,7 @@ from tests.fuzz.check import Finding
 from tests.fuzz.judge import KINDS
 from tests.fuzz.program import Program
 from tests.fuzz.run import arguments_of
+from tests.fuzz.thresholds import lowered
 
 RIGHT = "right"
 
@@ -42,16 +43,20 @@ def script(program: Program, finding: Finding | None = None) -> str:
     lines += [
         "import torch",
         "import torch.nn.functional as F",
+        "from contextlib import ExitStack",
         "from math import inf, nan",
         "",
         "import lampwork",
         "from tests.fuzz import inputs",
         "from tests.fuzz.samples import functions",
+        "from tests.fuzz.thresholds import as_if_large",
         "",
     ]
     for name, value in program.names.items():
         if re.search(rf"\b{name}\b", program.text()):
             lines.append(f"{name} = {value if isinstance(value, str) else definition(name, value)}")
+    if lowered(program.seed):
+        lines.append(f"ExitStack().enter_context(as_if_large({program.seed}))  # {lowered(program.seed)}")
     lines += ["", program.text()]
     arguments = f"dynamic={program.dynamic}" if program.dynamic is not None else ""
     lines.append(f"compiled = lampwork.compile(program{', ' if arguments else ''}{arguments})")

@@ -269,10 +269,11 @@ def assert_same(
     inputs = random_inputs(lowered, seed, sizes)
     expected = run_nests(lowered, inputs, sizes)
     found = run_program(program, inputs, sizes)
-    names = [result.view.buffer for result in lowered.results] + [n for n in lowered.inputs if n in found]
-    for name in names:
-        buffer = lowered.buffers[name]
-        ours = _read(found.get(name, []), buffer, expected[name].shape, sizes)
+    names = [(result.view.buffer, made.view.buffer) for result, made in zip(lowered.results, program.results)]
+    names += [(name, name) for name in lowered.inputs if name in found]
+    for name, now in names:  # buffers that became one have the name of one
+        buffer = program.buffers[now]
+        ours = _read(found.get(now, []), buffer, expected[name].shape, sizes)
         np.testing.assert_allclose(
             ours.astype(np.float64), expected[name].astype(np.float64), rtol=2e-5, atol=2e-5, err_msg=name
         )

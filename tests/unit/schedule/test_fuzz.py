@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lampwork.ir.size import Symbol, floordiv, mod
 from lampwork.schedule import fuse, loops, segment, split
+from tests.fuzz.thresholds import as_if_large
 from tests.unit.schedule.programs import Graph, assert_same, below, constant, inside, op
 
 EXAMPLES = int(os.environ.get("LAMPWORK_FUZZ_EXAMPLES", "60"))
@@ -249,9 +250,16 @@ def test_cut_tiled_and_parallel_programs_too(lowered):
         assert_same(lowered)
 
 
+@settings(**COMMON)
+@given(programs(long_axis=12), st.integers(0, 99))
+def test_programs_compiled_as_large_ones_are(lowered, seed):
+    with as_if_large(seed):
+        assert_same(lowered)
+
+
 @pytest.mark.slow
 @settings(**{**COMMON, "max_examples": 1500, "derandomize": False})
-@given(programs(long_axis=9))
-def test_many_programs(lowered):
-    with eager_to_split():
+@given(programs(long_axis=9), st.integers(0, 99))
+def test_many_programs(lowered, seed):
+    with eager_to_split(), as_if_large(seed):
         assert_same(lowered)
