@@ -25,6 +25,9 @@ _settings = {name: value for name, value in os.environ.items() if name.startswit
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts of golden tests")
+    parser.addoption(
+        "--as-if-large", type=int, metavar="SEED", help="compile all as large programs are (tests/fuzz/thresholds.py)"
+    )
 
 
 #: Run before what changes, in their process, the state that the libraries they package keep (collectors of results).
@@ -56,6 +59,19 @@ def _without_what_nobody_reads():
     # Collections of garbage, of which tests ask for many, go through what was made since: not through a million objects.
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _as_if_large(request):
+    """Answers of tests are right whatever the thresholds are. Numbers of kernels and of bytes are others."""
+    seed = request.config.getoption("--as-if-large")
+    if seed is None:
+        yield
+        return
+    from tests.fuzz.thresholds import as_if_large
+
+    with as_if_large(seed):
+        yield
 
 
 @pytest.fixture(autouse=True)

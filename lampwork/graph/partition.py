@@ -17,7 +17,6 @@ those of which the program made a copy, and small ones that are read to compute 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -32,7 +31,7 @@ from lampwork.errors import CompileError
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, hint_of, size_of, sizes_of
+from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, size_of, sizes_of
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
 from lampwork.graph.missing import Missing, on_device
 from lampwork.graph.simplify import COPIED, finds_size
@@ -42,9 +41,6 @@ from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
 
 aten = torch.ops.aten
-
-#: An input up to this size is copied without a thought.
-_SMALL_BYTES = 1 << 14
 
 #: Which forward values to save, of those that the backward graph reads.
 Choose = Callable[["Joined"], set[Node]]
@@ -80,7 +76,6 @@ class Joined:
         self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
         self.tangents = self.placeholders[inputs:]
         self.written = {self.placeholders[index] for index, _ in functional.writes}
-        self._copied: set[Node] | None = None
         self.forward_results = functional.results[: joint.results + joint.hidden]
         self.gradient_results = functional.results[joint.results + joint.hidden :]
         self.backward: set[Node] = set(self.tangents)
@@ -125,34 +120,34 @@ class Joined:
                     found.add(node)
         return found
 
-    @property
+    @cached_property
     def copied(self) -> set[Node]:
-        """Placeholders that are saved as a copy of what they held, if they are saved."""
-        if self._copied is None:
-            self._copied = self.written | {
-                node
-                for index, node in enumerate(self.placeholders[: self.inputs])
-                if node.meta.get(COPIED) or (index not in self.joint.wanted and self._is_held_by_us_alone(node))
-            }
-        return self._copied
+        """Placeholders that are saved as a copy of what they held, if they are saved.
 
-    def _is_held_by_us_alone(self, node: Node) -> bool:
-        """Whether a placeholder is small, and not what autograd keeps: statistics, say, which the model will update."""
-        value = node.meta.get("val")
-        if not isinstance(value, Fake) or not value.dtype.is_floating_point or not value.dim():
-            return False
-        if math.prod(map(hint_of, value.size())) * value.element_size() > _SMALL_BYTES:
-            return False
+        Autograd keeps what derivatives read, and raises where the caller has written to it meanwhile. What is read only
+        to compute that again, the caller may write to: statistics, or a tensor that a result is added to. Leaves that
+        want a gradient (parameters) are written between steps.
+        """
+        kept = self._kept_by_autograd()
+        return self.written | {
+            node
+            for node in self.placeholders[: self.inputs]
+            if node.meta.get(COPIED) or not (node in kept or _stays_between_steps(node))
+        }
+
+    def _kept_by_autograd(self) -> set[Node]:
+        """Forward nodes that derivatives read as they are or by views; and what a checkpointed function reads, which is
+        called again with that."""
         needed = self.needed()
-        pending, seen = [node], set()
+        pending = [node for node in self.nodes if node in needed or "checkpoint" in node.meta]
+        found: set[Node] = set()
         while pending:
-            for user in pending.pop().users:
-                if user in needed:
-                    return False
-                if is_free(user) and user not in seen:
-                    seen.add(user)
-                    pending.append(user)
-        return True
+            for each in pending.pop().all_input_nodes:
+                if each not in found and each not in needed:
+                    found.add(each)
+                    if is_free(each):
+                        pending.append(each)
+        return found
 
     def gradient_node(self, result: Any) -> Node:
         return self.placeholders[result.input] if isinstance(result, AliasOfInput) else self.outputs[result.index]
@@ -176,6 +171,12 @@ _FREE = {
     aten.arange.default, aten.arange.start, aten.arange.start_step, aten.empty_strided.default,
     aten.empty.memory_format,
 }  # fmt: skip
+
+
+def _stays_between_steps(node: Node) -> bool:
+    """A number, or a leaf that wants a gradient."""
+    value = node.meta.get("val")
+    return not isinstance(value, Fake) or (value.requires_grad and value.is_leaf)
 
 
 def is_copied(joined: Joined, node: Node) -> bool:

@@ -6,7 +6,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -67,6 +67,8 @@ def run_call(
             outcome.facts = aliasing(results, tensors)
             outcome.random_state = torch.get_rng_state()
             if program.grad:
+                if (place := written_meanwhile(program, call)) is not None:
+                    overwrite(tensors[place])
                 _differentiate(results, arguments, outcome, noise)
             if device != "cpu":
                 torch.cuda.synchronize()  # what a kernel asserts is this call's
@@ -77,6 +79,20 @@ def run_call(
         outcome.values[f"memory of x{index}"] = each.memory.flat
         outcome.is_intact &= each.memory.is_intact()
     return outcome
+
+
+def written_meanwhile(program: Program, call: Call) -> int | None:
+    """The argument that the caller writes to between the passes, if any: what autograd has not kept may be written."""
+    chosen = random.Random(f"written on {call.seed}")
+    return chosen.randrange(len(program.inputs)) if program.inputs and chosen.random() < 0.4 else None
+
+
+def overwrite(tensor: torch.Tensor) -> None:
+    """Zeros in place, but in leaves that want a gradient: these are written between steps."""
+    if tensor.requires_grad and tensor.is_leaf:
+        return
+    with suppress(RuntimeError), torch.no_grad():  # elements of one memory
+        tensor.zero_()
 
 
 def _differentiate(results: Any, arguments: list[Argument], outcome: Outcome, noise: Noise | None) -> None:

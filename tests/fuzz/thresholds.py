@@ -17,7 +17,6 @@ LOWERED: dict[str, tuple[float, ...]] = {
     "lampwork.graph.branches.LARGEST_BYTES": (0, 32),
     "lampwork.graph.convolutions.SMALL": (0, 1 << 40),
     "lampwork.graph.partition._OPTIONAL_NUMEL": (0, 4),
-    "lampwork.graph.partition._SMALL_BYTES": (0, 16),
     "lampwork.graph.repeated.FEWEST": (1, 2),
     "lampwork.graph.views._FEW_PLACES": (0, 4),
     "lampwork.codegen.host.LARGE_BYTES": (1, 32),

@@ -95,3 +95,30 @@ def test_statistics_that_are_updated_behind_a_break():
     for one, other in zip((*ours.parameters(), *ours.buffers()), (*eager.parameters(), *eager.buffers())):
         torch.testing.assert_close(one, other)
         torch.testing.assert_close(one.grad, other.grad)
+
+
+READ_AGAIN = {
+    "joined": lambda x, memory: x.detach()[:, :1] @ torch.cat([memory, memory], 1)[:1] * x.sum(),
+    "activated": lambda x, memory: torch.nn.functional.gelu(x + 1),
+    "gated": lambda x, memory: x.relu() * memory,
+    "scaled": lambda x, memory: x * (memory * 2).cos(),
+}
+
+
+@pytest.mark.parametrize("width", [6, 6000])
+@pytest.mark.parametrize("kind", READ_AGAIN)
+def test_what_the_backward_pass_only_computes_again_may_be_written(kind, width):
+    """However large: `x += block(x)`, where autograd keeps what the block makes of x. Leaves stay between steps."""
+    program = READ_AGAIN[kind]
+    found = []
+    for function in (program, lampwork.compile(program, options={"cache": False})):
+        torch.manual_seed(0)
+        leaf, memory = torch.randn(3, width, requires_grad=True), torch.randn(3, width)
+        x = leaf * 1
+        y = function(x, memory)
+        x += 1
+        if kind != "gated":  # whose derivative reads it
+            memory.zero_()
+        y.sum().backward()
+        found.append(leaf.grad)
+    torch.testing.assert_close(found[1], found[0])

@@ -33,7 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "lampwork.schedule.fuse": {"LARGE_ELEMENTS": 64, "FEW_ROWS": 3},
     "lampwork.schedule.horizontal": {"FEWEST_ROWS": 3},
     "lampwork.graph.repeated": {"FEWEST": 3},
-    "lampwork.graph.partition": {"_SMALL_BYTES": 32, "_OPTIONAL_NUMEL": 4},
+    "lampwork.graph.partition": {"_OPTIONAL_NUMEL": 4},
 }  # fmt: skip
 
 

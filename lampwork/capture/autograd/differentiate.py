@@ -358,7 +358,8 @@ class _Differentiation:
         for (index, _), numbers in zip(gradients, computed, strict=True):
             fake = self.inputs[index]
             bits = leaves.get(id(fake), 0) if fake.lampwork_edge is None else reached.get(fake.lampwork_edge, 0)
-            found.append(tuple(each for each in range(len(tangents)) if each in numbers or bits >> each & 1))
+            depends = tuple(each for each in range(len(tangents)) if each in numbers or bits >> each & 1)
+            found.append(depends or tuple(range(len(tangents))))
         return tuple(found)
 
     def recorded(self, gradient: Any) -> Any:
@@ -436,11 +437,11 @@ _VIEW_NODES = (
 
 
 def dependences(graph: torch.fx.Graph, tangents: list[Fake], gradients: list[Fake]) -> tuple[tuple[int, ...], ...]:
-    """The tangents that each gradient is computed from; memory that is written holds what was written, too."""
+    """The tangents that each gradient is computed from, none for zeros; memory that is written holds what was written,
+    too."""
     masks: dict[int, int] = {}
     for number, tangent in enumerate(tangents):
         masks[_torch.storage_key(tangent)] = 1 << number
-    everything = (1 << len(tangents)) - 1
     if len(tangents) > 1:
         for node in graph.nodes:
             if node.op == "call_function" and node.meta.get("backward"):
@@ -454,7 +455,7 @@ def dependences(graph: torch.fx.Graph, tangents: list[Fake], gradients: list[Fak
     found = []
     for gradient in gradients:
         mask = masks.get(_torch.storage_key(gradient), 0) if len(tangents) > 1 else 1
-        found.append(tuple(number for number in range(len(tangents)) if (mask or everything) >> number & 1))
+        found.append(tuple(number for number in range(len(tangents)) if mask >> number & 1))
     return tuple(found)
 
 

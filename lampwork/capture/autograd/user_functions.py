@@ -99,8 +99,9 @@ class _Call:
         if len(found) > len(wanted) and all(each is None for each in found[len(wanted) :]):
             found = found[: len(wanted)]
         given, made = ([each for each in values if isinstance(each, Fake)] for values in (gradients, found))
-        if not self.materializes and any(len(each) > 1 for each in dependences(world.recorder.graph, given, made)):
-            world.recorder.tells_undefined = True
+        if not self.materializes and len(given) > 1:
+            if any(len(each) != 1 for each in dependences(world.recorder.graph, given, made)):
+                world.recorder.tells_undefined = True
         return found
 
     def feeding_results(self, found: Any, gradients: tuple) -> tuple[int, ...]:
@@ -112,7 +113,7 @@ class _Call:
         if self.materializes or not isinstance(found, Fake):
             return tuple(range(len(gradients)))
         (numbers,) = dependences(self.world.recorder.graph, [gradients[place] for place in there], [found])
-        return tuple(there[number] for number in numbers)
+        return tuple(there[number] for number in numbers) or tuple(range(len(gradients)))
 
 
 def _node_class(world: Any, cls: Any) -> Any:

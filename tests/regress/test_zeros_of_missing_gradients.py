@@ -1,0 +1,55 @@
+"""A derivative that is zeros whatever comes back (`sgn`) was zeros where eager's engine does not come to it: no gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+
+ZERO = {
+    "sgn": torch.sgn, "sign": torch.sign, "floor": torch.floor, "round": torch.round, "trunc": torch.trunc,
+    "ceil": torch.ceil, "heaviside": lambda x: x * 0, "chain": lambda x: torch.floor(torch.sgn(x)) + 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZERO)
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_only_where_the_result_is_used(name, used):
+    def program(x, y):
+        return ZERO[name](x), y * 2
+
+    found = []
+    for function in (program, lampwork.compile(program, options={"cache": False})):
+        x, y = torch.tensor([-0.5, 2.25], requires_grad=True), torch.ones(3, requires_grad=True)
+        results = function(x, y)
+        torch.autograd.backward([results[each].sum() for each in used])
+        found.append((x.grad, y.grad))
+    eager, ours = found
+    for theirs, mine in zip(eager, ours, strict=True):
+        assert (theirs is None) == (mine is None)
+        assert theirs is None or torch.equal(theirs, mine)
+
+
+def test_functions_of_users_whose_gradient_is_constant():
+    class Flat(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 1, x * 2
+
+        @staticmethod
+        def backward(ctx, one, other):
+            return torch.full((2,), 7.0)
+
+    def program(x, y):
+        return (*Flat.apply(x), y * 2)
+
+    for used in [(0,), (1,), (2,), (0, 2), (0, 1)]:
+        found = []
+        for function in (program, lampwork.compile(program, options={"cache": False})):
+            x, y = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+            results = function(x, y)
+            torch.autograd.backward([results[each].sum() for each in used])
+            found.append(x.grad)
+        assert (found[0] is None) == (found[1] is None) and (found[0] is None or torch.equal(*found)), used
