@@ -127,7 +127,8 @@ class _Generator:
             layouts: tuple[str, ...] = ()
             if index == 2 and choose.random() < 0.4:
                 layouts = tuple(choose.choice((each.layout, choose.choice(LAYOUTS))) for each in program.inputs)
-            calls.append(Call(self.first_seed + index, tuple(sizes.items()), numbers, layouts))
+            written = choose.randrange(60) if self.options.grad and choose.random() < 0.4 else -1
+            calls.append(Call(self.first_seed + index, tuple(sizes.items()), numbers, layouts, written))
         return tuple(calls)
 
     def _finished(self) -> Program:

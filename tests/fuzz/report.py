@@ -12,7 +12,7 @@ import torch
 from tests.fuzz.check import Finding
 from tests.fuzz.judge import KINDS
 from tests.fuzz.program import Program
-from tests.fuzz.run import arguments_of, written_meanwhile
+from tests.fuzz.run import arguments_of
 from tests.fuzz.thresholds import lowered
 
 RIGHT = "right"
@@ -89,8 +89,9 @@ def script(program: Program, finding: Finding | None = None) -> str:
         if program.grad:
             lines.append("    roots = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad and each.is_floating_point()]")  # fmt: skip
             lines.append("    weights = [torch.randn(each.shape, generator=torch.Generator().manual_seed(5 + k), dtype=torch.float64).to(each.dtype) for k, each in enumerate(roots)]")  # fmt: skip
-            if (place := written_meanwhile(program, call)) is not None:
-                lines.append(f"    overwrite(x{place})")
+            if call.written >= 0:
+                names = [*(f"x{place}" for place in range(len(program.inputs))), *(f"results[{place}]" for place in range(len(program.results)))]  # fmt: skip
+                lines.append(f"    overwrite({names[call.written % len(names)]})")
             lines.append("    torch.autograd.backward(roots, weights)")
             leaves = ", ".join(f"leaf{place}.grad" for place, spec in enumerate(program.inputs) if spec.leaf)
             lines.append(f"    print([{leaves}])")

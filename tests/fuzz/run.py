@@ -67,8 +67,9 @@ def run_call(
             outcome.facts = aliasing(results, tensors)
             outcome.random_state = torch.get_rng_state()
             if program.grad:
-                if (place := written_meanwhile(program, call)) is not None:
-                    overwrite(tensors[place])
+                if call.written >= 0:
+                    visible = [*tensors, *results]
+                    overwrite(visible[call.written % len(visible)])
                 _differentiate(results, arguments, outcome, noise)
             if device != "cpu":
                 torch.cuda.synchronize()  # what a kernel asserts is this call's
@@ -81,18 +82,12 @@ def run_call(
     return outcome
 
 
-def written_meanwhile(program: Program, call: Call) -> int | None:
-    """The argument that the caller writes to between the passes, if any: what autograd has not kept may be written."""
-    chosen = random.Random(f"written on {call.seed}")
-    return chosen.randrange(len(program.inputs)) if program.inputs and chosen.random() < 0.4 else None
-
-
-def overwrite(tensor: torch.Tensor) -> None:
-    """Zeros in place, but in leaves that want a gradient: these are written between steps."""
-    if tensor.requires_grad and tensor.is_leaf:
+def overwrite(value: Any) -> None:
+    """Doubles it in place, which is exact. Leaves that want a gradient are written between steps alone."""
+    if not isinstance(value, torch.Tensor) or (value.requires_grad and value.is_leaf):
         return
     with suppress(RuntimeError), torch.no_grad():  # elements of one memory
-        tensor.zero_()
+        value.mul_(2)
 
 
 def _differentiate(results: Any, arguments: list[Argument], outcome: Outcome, noise: Noise | None) -> None:
