@@ -180,9 +180,11 @@ def _stays_between_steps(node: Node) -> bool:
 
 
 def is_copied(joined: Joined, node: Node) -> bool:
-    """Whether the backward half gets a copy of the saved node: of what an input held (`Joined.copied`), and of a view,
-    which would keep all that it is a view of. The copy is dense."""
-    return node.op == "placeholder" or (is_free(node) and node not in joined.given)
+    """Whether the backward half gets a copy of the saved node: of what an input held (`Joined.copied`), of what the
+    program returns a copy of, and of a view, which would keep all that it is a view of. The copy is dense."""
+    if node.op == "placeholder" or node.meta.get(COPIED):
+        return True
+    return is_free(node) and node not in joined.given
 
 
 def partition(

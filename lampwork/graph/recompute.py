@@ -34,6 +34,7 @@ from lampwork.fakes.symbolic import hint_of
 from lampwork.graph.build import is_random
 from lampwork.graph.min_cut import INFINITE, Network
 from lampwork.graph.partition import Joined, is_free
+from lampwork.graph.simplify import COPIED
 from lampwork.ir.record import record
 
 aten = torch.ops.aten
@@ -114,7 +115,7 @@ class Costs:
         unwanted = wanted_again or (node in self.returned and node not in self.read)
         if unwanted and self.can_be_computed(node):
             return INFINITE
-        if node in self.joined.given:
+        if node in self.joined.given and not node.meta.get(COPIED):
             return 1 + size
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
@@ -123,7 +124,7 @@ class Costs:
             if self.exact is not None and not is_dense(value.size(), value.stride()):
                 return INFINITE  # the copy would be, and what is called might add up in another order
             return 1 + 3 * size
-        if node in self.handed_out:
+        if node in self.handed_out or node.meta.get(COPIED):
             return 1 + 3 * size
         return 1 + size * (1 if self.is_stored(node) else 2)
 

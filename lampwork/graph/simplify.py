@@ -26,7 +26,8 @@ aten = torch.ops.aten
 
 #: In the `meta` of operators that raise where contents do not fit.
 CHECKED = "checked"
-#: In the `meta` of placeholders of which the program made a copy: that holds, whatever becomes of them.
+#: In the `meta` of placeholders of which the program made a copy: that holds, whatever becomes of them. And in that of
+#: what it returns a copy of: the caller may write to that, and the backward pass read this.
 COPIED = "copied"
 
 
@@ -108,10 +109,14 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
         if id(node.target) in _MAY_BE_NOTHING and _is_same(node, source):
             if offsets_matter and node.meta["val"].storage_offset() != source.meta["val"].storage_offset():
                 continue
-            if id(node.target) in _COPIES and (owner := memory_owner(source)).op == "placeholder":
-                if offsets_matter:
-                    continue
-                owner.meta[COPIED] = True
+            if id(node.target) in _COPIES:
+                owner = memory_owner(source)
+                if owner.op == "placeholder":
+                    if offsets_matter:
+                        continue
+                    owner.meta[COPIED] = True
+                elif any(user.op == "output" for user in node.users):
+                    source.meta[COPIED] = owner.meta[COPIED] = True
             node.replace_all_uses_with(source)
             graph.erase_node(node)
     return functional

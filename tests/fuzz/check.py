@@ -101,6 +101,10 @@ _LEFT_TO_CHANCE = re.compile(r"dropout|max_unpool|index_copy")
 _PICKS_BY_CHANCE = re.compile(r"median|kthvalue|mode\(")
 
 
+#: Eager refuses writes to one of the views that `split` and `unbind` make, though it is all that is left of them.
+_OF_SEVERAL_VIEWS = "This view is the output of a function that returns multiple views"
+
+
 def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
     """The worst difference of the first call that differs. Raises `DeviceLost`."""
     with as_if_large(program.seed):  # all calls: some compile again
@@ -127,6 +131,9 @@ def _check(program: Program, compiler: Any, device: str) -> Report:
             return Report(Finding(CRASH, "call", told(ours.error), index), raised=raised)
         raised += expected.error is not None
         if is_out_of_memory(expected.error):
+            break
+        if _OF_SEVERAL_VIEWS in str(expected.error or ""):
+            left_out = True
             break
         found = judge(expected, ours, oracle)
         if found and device != "cpu" and "ZeroDivisionError" in repr(oracle.on_cpu.error):

@@ -73,7 +73,9 @@ def _calls(program: Program) -> Iterator[Program]:
         yield replace(program, calls=program.calls[:index] + program.calls[index + 1 :])
     for index, call in enumerate(program.calls):
         if call.written >= 0:
-            yield replace(program, calls=(*program.calls[:index], replace(call, written=-1), *program.calls[index + 1 :]))
+            yield replace(
+                program, calls=(*program.calls[:index], replace(call, written=-1), *program.calls[index + 1 :])
+            )
         if call.layouts:
             calls = [*program.calls]
             calls[index] = replace(call, layouts=())

@@ -446,8 +446,15 @@ class LampworkRegion(torch.autograd.Function):
                 run.runner, run.memory = passed.runner, passed.memory
                 token = (passed.token,) if passed.token is not None else ()
                 del passed
+        outputs = []
+        for each in joint.outputs:
+            output = values[each.index] if each.written else results[each.index]
+            if not each.written and output._is_view():
+                # What is saved of it is the same object: a write to the output is noticed by its version.
+                output = _alone(output)
+                results = [*results[: each.index], output, *results[each.index + 1 :]]
+            outputs.append(output)
         run.results = results
-        outputs = [values[each.index] if each.written else _own(results[each.index]) for each in joint.outputs]
         ctx.run = run
         ctx.set_materialize_grads(False)
         if owner.written:
@@ -504,10 +511,8 @@ class LampworkRegion(torch.autograd.Function):
         return None, *found, *owner.no_gradients
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor`, not as a view of another: autograd refuses to write to views that a function returns."""
-    if not tensor._is_view():
-        return tensor
     with _torch.below_autograd():
         alone = torch.ops.aten.alias.default(tensor)
     version = _torch.version_of(tensor)
