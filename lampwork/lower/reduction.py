@@ -279,10 +279,10 @@ def two_pass_moments(
     running: bool = True,
 ) -> tuple[TensorValue | None, TensorValue, TensorValue]:
     """`rest`, mean and variance over `dims`, as helpers of the dimensions that stay, in two passes. `rest` is what the
-    mean, rounded, leaves over of itself; None: that is not known.
+    mean, rounded, leaves over of itself; None: that is not kept.
 
-    On a GPU the second pass also sums the distances themselves, which tell what rounding took from the mean (Chan,
-    Golub, LeVeque 1983): of equal elements it is that element, and their variance zero, as of eager's running mean.
+    The second pass also sums the distances themselves, which tell what rounding took from the mean (Chan, Golub,
+    LeVeque 1983): of equal elements it is that element, and their variance zero, as of eager's running mean.
 
         mean = m + r        variance = (sum((x - m)**2) - n * r * r) / (n - correction)        r = sum(x - m) / n
 
@@ -319,9 +319,7 @@ def two_pass_moments(
         return ex.mul(centered, centered)
 
     squares = lowering.reduce("sum", shape, dims, squared, accumulator, "squares")
-    rest = None
-    if lowering.numerics.mends_means:
-        mean, rest, squares = _without_rounding(lowering, mean, squares, shape, dims, distance, count)
+    mean, rest, squares_at = _without_rounding(lowering, mean, squares, shape, dims, distance, count)
     if isinstance(count, int):
         divisor: Any = max(0.0, count - correction) if count else 0.0
     else:
@@ -329,12 +327,12 @@ def two_pass_moments(
 
     def divided(index: IndexTuple) -> Expr:
         if divisor is not None:
-            return ex.div(squares.load(index), ex.constant(divisor, accumulator))
+            return ex.div(squares_at(index), ex.constant(divisor, accumulator))
         size = lowering.operand(count, (), (), accumulator)
         free = ex.sub(size, ex.constant(correction, accumulator))
         if correction < 0:  # of no elements there is none, whatever is added to their number
             free = ex.where(ex.compare("gt", size, ex.like(0, size)), free, ex.like(0, size))
-        return ex.div(squares.load(index), ex.maximum(free, ex.constant(0, accumulator)))
+        return ex.div(squares_at(index), ex.maximum(free, ex.constant(0, accumulator)))
 
     return rest, mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")
 
@@ -360,9 +358,9 @@ def _without_rounding(
     dims: tuple[int, ...],
     distance: Callable[[IndexTuple], Expr],
     count: object,
-) -> tuple[TensorValue, TensorValue, TensorValue]:
-    """The mean, rounded, what it leaves over of itself, and the sum of squared distances from it, of `near` and of the
-    squared distances from that. What is near to zero, for its row, is as exact as it gets."""
+) -> tuple[TensorValue, TensorValue | None, Callable[[IndexTuple], Expr]]:
+    """The mean, rounded, what it leaves over of itself, if that is kept, and the sum of squared distances from it, of
+    `near` and of the squared distances from that. What is near to zero, for its row, is as exact as it gets."""
     dtype = near.dtype
     left = lowering.reduce("sum", shape, dims, distance, dtype, "left")
 
@@ -373,18 +371,18 @@ def _without_rounding(
         finite = ex.compare("lt", ex.unary("abs", value), ex.constant(math.inf, dtype))
         return ex.where(Compute("and", (is_far, finite), "bool"), value, ex.constant(0, dtype))
 
-    mean = lowering.compute_fresh(near.shape, dtype, lambda i: ex.add(near.load(i), off(i)), "mean")
+    mean = lowering.compute_fresh(near.shape, dtype, lambda i: ex.add(near.load(i), off(i)), "exact mean")
 
     def less(index: IndexTuple) -> Expr:
         total = squares.load(index)
         value = ex.maximum(ex.sub(total, ex.mul(left.load(index), off(index))), ex.constant(0, dtype))
         return ex.where(ex.compare("eq", total, ex.constant(math.inf, dtype)), total, value)
 
-    return (
-        mean,
-        lowering.compute_fresh(near.shape, dtype, lambda i: ex.sub(off(i), ex.sub(mean.load(i), near.load(i))), "rest"),
-        lowering.compute_fresh(near.shape, dtype, less, "squares"),
-    )
+    rest = None
+    if lowering.numerics.keeps_rest_of_means:
+        left_over = lambda i: ex.sub(off(i), ex.sub(mean.load(i), near.load(i)))
+        rest = lowering.compute_fresh(near.shape, dtype, left_over, "rest")
+    return mean, rest, less
 
 
 def _refined(

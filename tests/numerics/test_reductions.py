@@ -126,3 +126,19 @@ def test_normalisations_far_from_zero_are_as_exact_as_eagers(mean, width):
         theirs = (program(x).double() - exact).abs().max()
         # A layer norm's mean is one number of float32, in eager, too.
         assert mine <= max(theirs.item() * (2 if name == "layer_norm" else 1), 1e-6), name
+
+
+@pytest.mark.parametrize("value", [0.1, 1000.3, -7.7, 65504.1])
+@pytest.mark.parametrize("width", [7, 33, 100, 768, 4096, 300_000])
+def test_rows_of_equal_elements(width, value):
+    """Whose mean is that element for eager's running mean; a sum is rounded, and the little that is left is scaled up."""
+    x = torch.full((3, width), value)
+    programs = {
+        "layer_norm": lambda x: F.layer_norm(x, (width,)),
+        "group_norm": lambda x: F.group_norm(x.unsqueeze(0), 3),
+        "batch_norm": lambda x: F.batch_norm(x.unsqueeze(0), None, None, training=True),
+        "var": lambda x: x.var(1),
+    }
+    for name, program in programs.items():
+        mine, theirs = lampwork.compile(program, options={"cache": False})(x), program(x)
+        assert mine.abs().max() <= theirs.abs().max() + 1e-6, name
