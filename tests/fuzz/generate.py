@@ -127,8 +127,12 @@ class _Generator:
             layouts: tuple[str, ...] = ()
             if index == 2 and choose.random() < 0.4:
                 layouts = tuple(choose.choice((each.layout, choose.choice(LAYOUTS))) for each in program.inputs)
-            written = choose.randrange(60) if self.options.grad and choose.random() < 0.4 else -1
-            calls.append(Call(self.first_seed + index, tuple(sizes.items()), numbers, layouts, written))
+            written, unused = -1, 0
+            if self.options.grad:
+                between = random.Random(f"between the passes of {self.first_seed + index}")
+                written = between.randrange(60) if between.random() < 0.4 else -1
+                unused = between.randrange(8) if between.random() < 0.3 else 0
+            calls.append(Call(self.first_seed + index, tuple(sizes.items()), numbers, layouts, written, unused))
         return tuple(calls)
 
     def _finished(self) -> Program:

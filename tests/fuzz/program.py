@@ -114,13 +114,15 @@ def _widened(text: str) -> str:
 class Call:
     """Sizes by name and values of numbers of one call; `seed` chooses what tensors hold. `layouts`, if any, take the
     place of the inputs' own. `written`: of the arguments and, after these, the results, the one that the caller writes
-    to between the passes (modulo their number); below 0: none."""
+    to between the passes (modulo their number); below 0: none. `unused`: a bit for each result that the backward pass
+    does not begin at."""
 
     seed: int
     sizes: tuple[tuple[str, int], ...] = ()
     numbers: tuple[Any, ...] = ()
     layouts: tuple[str, ...] = ()
     written: int = -1
+    unused: int = 0
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def _cost(program: Program) -> tuple:
         len(program.statements), len(program.calls), len(program.results), len(program.inputs),
         len(" ".join(each.text for each in program.statements)), plain + numbers + len(program.numbers), elements,
         sum(size for call in program.calls for _, size in call.sizes), sum(bool(call.layouts) for call in program.calls),
-        sum(call.written >= 0 for call in program.calls),
+        sum((call.written >= 0) + bool(call.unused) for call in program.calls),
         program.dynamic is not None, program.mode != "no_grad",
     )  # fmt: skip
 
@@ -72,14 +72,9 @@ def _calls(program: Program) -> Iterator[Program]:
     for index in range(len(program.calls) if len(program.calls) > 1 else 0):
         yield replace(program, calls=program.calls[:index] + program.calls[index + 1 :])
     for index, call in enumerate(program.calls):
-        if call.written >= 0:
-            yield replace(
-                program, calls=(*program.calls[:index], replace(call, written=-1), *program.calls[index + 1 :])
-            )
-        if call.layouts:
-            calls = [*program.calls]
-            calls[index] = replace(call, layouts=())
-            yield replace(program, calls=tuple(calls))
+        for plainer in (replace(call, layouts=()), replace(call, written=-1), replace(call, unused=0)):
+            if plainer != call:
+                yield replace(program, calls=(*program.calls[:index], plainer, *program.calls[index + 1 :]))
     if program.dynamic is not None:
         yield replace(program, dynamic=None)
     if program.mode != "no_grad" and not program.grad:

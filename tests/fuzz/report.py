@@ -87,7 +87,8 @@ def script(program: Program, finding: Finding | None = None) -> str:
             "    print([(each, each.stride()) if isinstance(each, torch.Tensor) else each for each in results])"
         )
         if program.grad:
-            lines.append("    roots = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad and each.is_floating_point()]")  # fmt: skip
+            lines.append(f"    used = [each for index, each in enumerate(results) if not {call.unused} >> index & 1]")
+            lines.append("    roots = [each for each in used if isinstance(each, torch.Tensor) and each.requires_grad and each.is_floating_point()]")  # fmt: skip
             lines.append("    weights = [torch.randn(each.shape, generator=torch.Generator().manual_seed(5 + k), dtype=torch.float64).to(each.dtype) for k, each in enumerate(roots)]")  # fmt: skip
             if call.written >= 0:
                 names = [*(f"x{place}" for place in range(len(program.inputs))), *(f"results[{place}]" for place in range(len(program.results)))]  # fmt: skip

@@ -70,7 +70,8 @@ def run_call(
                 if call.written >= 0:
                     visible = [*tensors, *results]
                     overwrite(visible[call.written % len(visible)])
-                _differentiate(results, arguments, outcome, noise)
+                used = [each for index, each in enumerate(results) if not call.unused >> index & 1]
+                _differentiate(used, arguments, outcome, noise)
             if device != "cpu":
                 torch.cuda.synchronize()  # what a kernel asserts is this call's
     except Exception as error:
