@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import lampwork
 
-#: More than what is copied without a thought.
+#: Elements of what kernels go through block by block.
 LARGE = 6000
 
 
@@ -227,3 +227,53 @@ def test_written_inputs_get_a_history(write, returned):
     for got, want in zip(found[2:], found[:2]):
         assert got[0] == want[0]
         torch.testing.assert_close(got[1:], want[1:])
+
+
+# What is written between the passes ---------------------------------------------------------------------------------------
+
+BETWEEN = {
+    "computed again of an input": (lambda x, w: (torch.nn.functional.gelu(x + 1), x * w), "x"),
+    "computed again of a constant": (lambda x, w: (x * (w * 2).cos(), x + 1), "w"),
+    "read by a derivative": (lambda x, w: (x * w, x + 1), "w"),
+    "a returned copy": (lambda x, w: ((x + w).exp().clone(), x * 2), 0),
+    "returned, and kept": (lambda x, w: ((x + w).exp(), x * 2), 0),
+    "all of what is kept": (lambda x, w: ((v := (x + w).exp())[..., :LARGE], v.unsqueeze(0)), 0),
+    "a view of what is kept": (lambda x, w: ((v := (x + w).exp())[..., :LARGE], v.unsqueeze(0)), 1),
+    "not kept": (lambda x, w: ((x + w) * 2, x.exp()), 0),
+}
+
+
+@pytest.mark.parametrize("size", [6, LARGE])
+@pytest.mark.parametrize("name", BETWEEN)
+def test_writes_between_the_passes(name, size):
+    """Autograd raises where it keeps what is written, and gradients are those of the values as they were where not."""
+    program, written = BETWEEN[name]
+    found = []
+    for run in (program, lampwork.compile(program, options={"cache": False})):
+        leaf, w = torch.linspace(-1, 1, size).requires_grad_(), torch.linspace(1, 2, size)
+        x = leaf * 2
+        results = run(x, w)
+        with torch.no_grad():
+            {"x": x, "w": w, 0: results[0], 1: results[1]}[written].mul_(3)
+        try:
+            sum(each.sum() for each in results).backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+        found.append(leaf.grad)
+    theirs, mine = found
+    assert (theirs is None) == (mine is None)
+    if theirs is not None:
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("size", [6, LARGE])
+def test_a_leaf_that_the_program_updates_after_its_last_use(size):
+    """What is made of it is computed again of what it was."""
+
+    def program(x, w):
+        y = torch.nn.functional.gelu(w + 1) + x
+        with torch.no_grad():
+            w.mul_(0.5)
+        return y
+
+    check(program, lambda: (torch.randn(size, requires_grad=True), torch.randn(size, requires_grad=True)))

@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "backward-forgets-written-input", "graph/partition.py",
-        "            self._copied = self.written | {\n", "            self._copied = {\n",
+        "        return self.written | {\n            node\n", "        return {\n            node\n",
         "the backward half reads an input that the program has written since",
     ),
     Fault(
@@ -122,8 +122,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-as-view-is-saved-whole", "graph/partition.py",
-        '    return node.op == "placeholder" or (is_free(node) and node not in joined.given)\n',
-        '    return node.op == "placeholder"\n',
+        "    return is_free(node) and node not in joined.given\n", "    return False\n",
         "a saved view is not copied",
     ),
     Fault(
@@ -141,5 +140,15 @@ FAULTS = (
         "fill-forgets-type", "graph/in_place.py",
         "value, dtype=target.dtype, device=target.device)", "value, device=target.device)",
         "`fill_` gives its memory the type of the number",
+    ),
+    Fault(
+        "inputs-kept-as-they-are", "graph/partition.py",
+        "if node.meta.get(COPIED) or not (node in kept or _stays_between_steps(node))", "if node.meta.get(COPIED)",
+        "what is computed again is computed of inputs that the caller may write to meanwhile",
+    ),
+    Fault(
+        "returned-copy-is-kept", "graph/partition.py",
+        'if node.op == "placeholder" or node.meta.get(COPIED):', 'if node.op == "placeholder":',
+        "a copy that the program returns is what the backward pass reads",
     ),
 )  # fmt: skip

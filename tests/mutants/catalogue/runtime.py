@@ -175,4 +175,9 @@ FAULTS = (
         "if generation is None or made_for is not generation or not lasting:", "if made_for is None:",
         "packed weights are not made again when a weight is replaced",
     ),
+    Fault(
+        "saved-beside-the-output", "runtime/autograd/differentiate.py",
+        "                results = [*results[: each.index], output, *results[each.index + 1 :]]\n", "",
+        "a write to a view of what is saved is not noticed",
+    ),
 )  # fmt: skip
