@@ -210,10 +210,10 @@ def partition(
     missing = Missing(joined.nodes, joined.backward, joined.tangents if len(joined.tangents) > 1 else ())
     told = tuple(sorted({*optional, *missing.told(joined.needed())}))
     backward = _backward(joined, kept_inputs, computed, numbers, optional, told, missing)
-    is_saved = {
-        *((joined.placeholders.index(node), False) for node in kept_inputs),
-        *((place, True) for place in places),
-    }
+    facts = _saved(backward.graph, len(saved), len(numbers), len(joined.tangents))
+    owners = [*((joined.placeholders.index(node), False) for node in kept_inputs), *((place, True) for place in places)]
+    # Of one tangent each saved tensor is read.
+    watched = {owner: set(each.tangents) for owner, each in zip(owners, facts)} if facts else dict.fromkeys(owners, {0})
     link = Backward(
         joint,
         saved_inputs=tuple(joined.placeholders.index(node) for node in kept_inputs),
@@ -223,8 +223,12 @@ def partition(
         optional=optional,
         told=told,
         symbols=names if isinstance(names, tuple) else tuple(names),
-        saved=_saved(backward.graph, len(saved), len(numbers), len(joined.tangents)),
-        checked=tuple(each for each in joint.checked if (each.index, each.is_result) not in is_saved),
+        saved=facts,
+        checked=tuple(
+            each
+            for each in joint.checked
+            if not watched.get((each.index, each.is_result), set()).issuperset(each.tangents)
+        ),
     )
     return Halves(forward, backward, link, joined)
 

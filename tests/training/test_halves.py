@@ -266,6 +266,36 @@ def test_writes_between_the_passes(name, size):
         torch.testing.assert_close(mine, theirs)
 
 
+UNUSED = {
+    "a derivative of zeros": lambda x, w: (torch.angle(x), x * x),
+    "read on the way to zeros": lambda x, w: (torch.floor(x * w), x * w),
+    "read": lambda x, w: (x * w, x * w * 2),
+}
+
+
+@pytest.mark.parametrize("used", [0, 1])
+@pytest.mark.parametrize("written", ["x", "w"])
+@pytest.mark.parametrize("name", UNUSED)
+def test_writes_where_a_result_is_not_used(name, written, used):
+    """Eager looks at what the nodes that it runs have kept, also where they make zeros."""
+    found = []
+    for run in (UNUSED[name], lampwork.compile(UNUSED[name], options={"cache": False})):
+        leaf, w = torch.linspace(-1, 1, 5).requires_grad_(), torch.linspace(1, 2, 5)
+        x = leaf * 2
+        results = run(x, w)
+        with torch.no_grad():
+            {"x": x, "w": w}[written].mul_(3)
+        try:
+            results[used].sum().backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+        found.append(leaf.grad)
+    theirs, mine = found
+    assert (theirs is None) == (mine is None)
+    if theirs is not None:
+        torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize("size", [6, LARGE])
 def test_a_leaf_that_the_program_updates_after_its_last_use(size):
     """What is made of it is computed again of what it was."""
