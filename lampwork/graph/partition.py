@@ -212,7 +212,7 @@ def partition(
     backward = _backward(joined, kept_inputs, computed, numbers, optional, told, missing)
     facts = _saved(backward.graph, len(saved), len(numbers), len(joined.tangents))
     owners = [*((joined.placeholders.index(node), False) for node in kept_inputs), *((place, True) for place in places)]
-    # Of one tangent each saved tensor is read.
+    #: The tangents that each saved tensor is read for. There are no facts of a single one.
     watched = {owner: set(each.tangents) for owner, each in zip(owners, facts)} if facts else dict.fromkeys(owners, {0})
     link = Backward(
         joint,

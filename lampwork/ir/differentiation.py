@@ -139,7 +139,7 @@ class Backward:
     encoded, and read when it is first needed. `symbols`: the names of the sizes `numbers`. `eager`: what computes
     gradients where the backward program fails; None where eager's operators cannot. It is stored as `replay` is.
     `saved`: of each saved tensor, inputs first, where there are several tangents. `checked`: of `joint.checked`, what
-    is not among the saved tensors; it is saved for the sake of its version.
+    is not among the saved tensors, or among those of fewer tangents; it is saved for the sake of its version.
     """
 
     joint: Joint
