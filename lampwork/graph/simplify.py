@@ -27,7 +27,7 @@ aten = torch.ops.aten
 #: In the `meta` of operators that raise where contents do not fit.
 CHECKED = "checked"
 #: In the `meta` of placeholders of which the program made a copy: that holds, whatever becomes of them. And in that of
-#: what it returns a copy of: the caller may write to that, and the backward pass read this.
+#: what it returns, or returns a copy of: the caller may write to one, and the backward pass read the other.
 COPIED = "copied"
 
 
@@ -115,7 +115,7 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
                     if offsets_matter:
                         continue
                     owner.meta[COPIED] = True
-                elif any(user.op == "output" for user in node.users):
+                elif any(user.op == "output" for each in (node, source, owner) for user in each.users):
                     source.meta[COPIED] = owner.meta[COPIED] = True
             node.replace_all_uses_with(source)
             graph.erase_node(node)

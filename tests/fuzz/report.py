@@ -92,7 +92,9 @@ def script(program: Program, finding: Finding | None = None) -> str:
             lines.append("    weights = [torch.randn(each.shape, generator=torch.Generator().manual_seed(5 + k), dtype=torch.float64).to(each.dtype) for k, each in enumerate(roots)]")  # fmt: skip
             if call.written >= 0:
                 names = [*(f"x{place}" for place in range(len(program.inputs))), *(f"results[{place}]" for place in range(len(program.results)))]  # fmt: skip
-                lines.append(f"    overwrite({names[call.written % len(names)]})")
+                lines.append(
+                    f"    overwrite({names[call.written % len(names)]}, [{', '.join(names[: len(program.inputs)])}])"
+                )
             lines.append("    torch.autograd.backward(roots, weights)")
             leaves = ", ".join(f"leaf{place}.grad" for place, spec in enumerate(program.inputs) if spec.leaf)
             lines.append(f"    print([{leaves}])")

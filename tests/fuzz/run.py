@@ -69,7 +69,7 @@ def run_call(
             if program.grad:
                 if call.written >= 0:
                     visible = [*tensors, *results]
-                    overwrite(visible[call.written % len(visible)])
+                    overwrite(visible[call.written % len(visible)], tensors)
                 used = [each for index, each in enumerate(results) if not call.unused >> index & 1]
                 _differentiate(used, arguments, outcome, noise)
             if device != "cpu":
@@ -83,10 +83,15 @@ def run_call(
     return outcome
 
 
-def overwrite(value: Any) -> None:
-    """Doubles it in place, which is exact. Leaves that want a gradient are written between steps alone."""
-    if not isinstance(value, torch.Tensor) or (value.requires_grad and value.is_leaf):
+def overwrite(value: Any, arguments: list[torch.Tensor]) -> None:
+    """Doubles it in place, which is exact. Arguments that are leaves and want a gradient are written between steps
+    alone."""
+    if not isinstance(value, torch.Tensor) or not _has_memory(value):
         return
+    for each in arguments:
+        if each.requires_grad and each.is_leaf and _has_memory(each):
+            if each.untyped_storage().data_ptr() == value.untyped_storage().data_ptr():
+                return
     with suppress(RuntimeError), torch.no_grad():  # elements of one memory
         value.mul_(2)
 

@@ -23,6 +23,8 @@ PROGRAMS = {
     "a copy and itself": lambda x: ((v := x.exp()).clone(), v),
     "a copy of a view": lambda x: ((v := x.exp()).view(1, -1).clone(), v.sum()),
     "a view of a copy": lambda x: ((v := x.exp()).clone().view(1, -1), v.sum()),
+    "kept is a copy of what is returned": lambda x: ((v := x * 2), v.clone().exp().sin()),
+    "kept is a copy, returned before": lambda x: ((v := x * 2).clone() ** 3, v),
     "converted": lambda x: (x.exp().to(torch.float32, copy=True), x * 2),
 }
 
