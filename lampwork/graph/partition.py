@@ -17,7 +17,7 @@ those of which the program made a copy, and small ones that are read to compute 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -208,8 +208,10 @@ def partition(
     forward, places = _forward(joined, computed, numbers)
     optional = tuple(place for place, node in enumerate(joined.tangents) if _may_be_missing(joined, node))
     missing = Missing(joined.nodes, joined.backward, joined.tangents if len(joined.tangents) > 1 else ())
-    told = tuple(sorted({*optional, *missing.told(joined.needed())}))
-    backward = _backward(joined, kept_inputs, computed, numbers, optional, told, missing)
+    gradients = map(joined.gradient_node, joined.gradient_results)
+    parts = {node for node, depends in zip(gradients, joint.depends, strict=True) if missing.is_part(node, depends)}
+    told = tuple(sorted({*optional, *missing.told(joined.needed(), parts)}))
+    backward = _backward(joined, kept_inputs, computed, numbers, optional, told, missing, parts)
     facts = _saved(backward.graph, len(saved), len(numbers), len(joined.tangents))
     owners = [*((joined.placeholders.index(node), False) for node in kept_inputs), *((place, True) for place in places)]
     #: The tangents that each saved tensor is read for. There are no facts of a single one.
@@ -418,6 +420,7 @@ def _backward(
     optional: tuple[int, ...],
     told: tuple[int, ...],
     missing: Missing,
+    parts: Collection[Node],
 ) -> FunctionalGraph:
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
@@ -454,7 +457,10 @@ def _backward(
     results: list[Any] = []
     taken: dict[Node, Any] = {}
     for result in joined.gradient_results:
-        node = _emit(graph, joined.gradient_node(result), copies)
+        origin = joined.gradient_node(result)
+        node = _emit(graph, origin, copies)
+        if origin in parts:
+            node = missing.masked(graph, origin, node, given)
         layout = (result.view, result.dtype, result.conjugate)
         made = taken.get(node)
         if made is None:

@@ -94,11 +94,12 @@ class _Arrangement:
         def seen(timed: Timed, store: bool) -> bool:
             if phase is None:
                 return True
+            if (timed.space, timed.time) == phase:
+                return True
+            # An earlier value, of this space or of a part of it, may be computed again here, but it is stored once.
             space, time = phase
-            if timed.space != space:
-                return False
-            # An earlier value may be computed again here, but it is stored once.
-            return timed.time == time or (timed.time < time and not store and not timed.member.operator.reduction)
+            earlier = timed.space <= space and timed.time <= time
+            return earlier and not store and not timed.member.operator.reduction
 
         extents = self.group.extents
         found = [(access.strides, access.irregular) for timed, access in self.accesses if seen(timed, access.store)]

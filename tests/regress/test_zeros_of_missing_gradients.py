@@ -31,6 +31,24 @@ def test_only_where_the_result_is_used(name, used):
         assert theirs is None or torch.equal(theirs, mine)
 
 
+@pytest.mark.parametrize("name", ["sgn", "floor", "nextafter"])
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_beside_what_makes_something_of_zeros(name, used):
+    """x / x of no gradient is none, and not 0 / 0."""
+
+    def program(x):
+        zeros = torch.nextafter(torch.ones_like(x), x) if name == "nextafter" else ZERO[name](x)
+        return zeros, x / x
+
+    found = []
+    for function in (program, lampwork.compile(program, options={"cache": False})):
+        x = torch.tensor([-0.5, 0.0, 2.25], requires_grad=True)
+        results = function(x)
+        torch.autograd.backward([results[each].sum() for each in used])
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0], equal_nan=True)
+
+
 def test_functions_of_users_whose_gradient_is_constant():
     class Flat(torch.autograd.Function):
         @staticmethod

@@ -46,6 +46,7 @@ class Chooser:
         for shape in [(self.a, self.b), (self.b,), (self.a, 1), (2, self.a, self.b)]:
             self.tensors.append(self.g.input(shape))
         self.ids = self.g.input((self.a,), "int64")
+        self.tensors.append(self.g.input((self.a, self.b), strides=(self.b + 2, 1)))  # rows with gaps
 
     def pick(self, condition=lambda shape: True) -> str:
         names = [name for name in self.tensors if condition(self.g.buffers[name].shape)]
@@ -221,8 +222,7 @@ class Chooser:
 @st.composite
 def programs(draw, long_axis=5):
     chooser = Chooser(draw, long_axis)
-    chooser.g.input((3, long_axis))
-    chooser.tensors.append("in5")
+    chooser.tensors.append(chooser.g.input((3, long_axis)))
     for _ in range(draw(st.integers(2, 9))):
         chooser.step()
     made = [item for item in chooser.g.buffers if item.startswith("t")]
