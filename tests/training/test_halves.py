@@ -307,3 +307,14 @@ def test_a_leaf_that_the_program_updates_after_its_last_use(size):
         return y
 
     check(program, lambda: (torch.randn(size, requires_grad=True), torch.randn(size, requires_grad=True)))
+
+
+def test_a_gradient_that_only_a_missing_tangent_has_a_part_in():
+    """x / x of no gradient is none, and not 0 / 0; the derivative of `sgn` is there, and is zeros."""
+    found = []
+    program = lambda x: (torch.sgn(x), x / x)
+    for run in (program, lampwork.compile(program, options={"cache": False})):
+        x = torch.tensor([-0.5, 0.0, 2.25], requires_grad=True)
+        run(x)[0].sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0])

@@ -151,4 +151,9 @@ FAULTS = (
         'if node.op == "placeholder" or node.meta.get(COPIED):', 'if node.op == "placeholder":',
         "a copy that the program returns is what the backward pass reads",
     ),
+    Fault(
+        "gradients-of-other-tangents", "graph/partition.py",
+        "        if origin in parts:\n", "        if False:\n",
+        "a gradient is what a missing tangent makes of zeros",
+    ),
 )  # fmt: skip

@@ -215,4 +215,9 @@ FAULTS = (
         'return ("constant", repr(expr.value), expr.dtype)\n\n    tokens', 'return ("constant", expr.dtype)\n\n    tokens',
         "rows with other constants share a kernel",
     ),
+    Fault(
+        "narrower-values-unseen", "schedule/arrange.py",
+        "earlier = timed.space <= space and timed.time <= time", "earlier = timed.space == space and timed.time <= time",
+        "loops become one without a look at what values of fewer dimensions read in them",
+    ),
 )  # fmt: skip

@@ -82,3 +82,24 @@ def test_memory_of_symbolic_sizes_holds_what_is_put_there(order):
             for size in (1, 2, 3, 4, 100):
                 needed = 4 * evaluate(storage_numel(program.buffers[buffer]), {"n": size})
                 assert needed <= evaluate(program.arena[place.index], {"n": size})
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_value_of_two_dimensions_that_is_computed_again_over_three(steps):
+    """Its rows have gaps: the loops over both of its dimensions cannot be one, though what is stored would let them."""
+    g = Graph()
+    x, w = g.input((2, 5), strides=(7, 1)), g.input((2,))
+
+    def near(i, j):
+        found = g.load(x, i, j)
+        for _ in range(steps):
+            found = op("abs", op("add", found, constant(0.25)))
+        return found
+
+    part = g.pointwise((2, 5), near)
+    cube = lambda i, j: op("mul", op("mul", g.load(part, i, j), g.load(part, i, j)), g.load(part, i, j))
+    value = g.pointwise((2, 5), cube)
+    total = g.reduce("sum", (), (2, 5), lambda i, j: g.load(value, i, j))
+    spread = g.reduce("sum", (), (2, 5), lambda i, j: op("sub", g.load(value, i, j), g.load(total)))
+    wide = g.pointwise((2, 5, 2), lambda i, j, k: op("mul", g.load(value, i, j), g.load(w, k)))
+    assert_same(g.finish(spread, wide))
