@@ -24,7 +24,7 @@ class Numerics:
     reserves_deviation      batch norms save the inverse deviation for their derivative, and reserve nothing
     rounds_before_mean      what a mean adds up is rounded to the type that is asked for first
     folds_in_order          of zeros of both signs a maximum gives the first
-    keeps_rest_of_means     what a mean, rounded, leaves over of itself is taken from elements, too
+    keeps_rest_of_means     the rounding error of a mean is kept as a second number, and subtracted from elements, too
     sums_keep_range         sums of a row do not leave the range of its type where their mean does not
     running_means           variances come from a running mean: an infinity makes it NaN from there on
     copies_unresampled      an interpolation to the same size copies, whatever the scale; else without a scale alone

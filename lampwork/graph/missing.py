@@ -58,8 +58,8 @@ class Missing:
                     self.depends[node] = bits
                     if self._keeps_zeros(node):
                         self._zeros.add(node)
-        #: What the backward half makes of no tangent: zeros, as the derivative of `sgn`, whatever else is missing.
-        self._alone = {
+        #: Values of the backward half that depend on no tangent, such as the derivative of `sgn`, which is zeros.
+        self._constant = {
             node for node in nodes if node.op == "call_function" and node in backward and node not in self.depends
         }
         self._copies: dict[Node, Node] = {}
@@ -83,25 +83,26 @@ class Missing:
         return operator(target).kind == "view" or target is aten._unsafe_view.default
 
     def met(self, node: Node) -> Iterator[Node]:
-        """Arguments of `node` that must count as zeros where their tangents are missing: it has others, too."""
+        """Arguments of `node` that must count as zeros where their tangents are missing: it has others, too, or is a
+        sum with a value that depends on none."""
         own = self.depends.get(node, 0)
-        beside = node.target in _SUMS and not self._alone.isdisjoint(node.all_input_nodes)
+        adds_constant = node.target in _SUMS and not self._constant.isdisjoint(node.all_input_nodes)
         for each in node.all_input_nodes:
             bits = self.depends.get(each, 0)
-            if bits and (bits != own or beside) and each not in self._zeros:
+            if bits and (bits != own or adds_constant) and each not in self._zeros:
                 value = each.meta["val"]
                 if isinstance(value, Fake) and (value.dtype.is_floating_point or value.dtype.is_complex):
                     yield each
 
     def is_part(self, gradient: Node, depends: Collection[int]) -> bool:
-        """Whether a gradient, which is there with any of the tangents `depends`, is made of some of these alone: of the
-        others it is zeros."""
+        """Whether a gradient is computed from some of the tangents `depends` alone: it is defined where any of them is
+        there, and zeros where only the others are."""
         bits = self.depends.get(gradient, 0)
         return bool(bits) and gradient not in self._zeros and any(not bits >> each & 1 for each in depends)
 
     def told(self, needed: Collection[Node], parts: Collection[Node]) -> set[int]:
         """The tangents of which the backward half must know whether they are there, for the nodes that it has.
-        `parts`: gradients that are."""
+        `parts`: the gradients for which `is_part` holds."""
         bits = 0
         for node in parts:
             bits |= self.depends[node]

@@ -12,7 +12,7 @@
 What the backward graph reads of the forward one is saved, or computed again: `choose` says which (views, constants and
 `full` are always made anew). Inputs are saved as they are; where the program writes to them, as a copy of what they
 held. So are those that eager's autograd would not hold on to, and the caller may write to before the backward pass:
-those of which the program made a copy, and small ones that are read to compute something again.
+those of which the program made a copy, and those that are read only to compute something again.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ its tensors had 1 MiB, and 100,000 small programs had said nothing. So most seed
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import random
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
-#: Where each is read, and what it may be instead. Each value is one that larger programs would see: the share of what
-#: they have that is beyond the threshold.
+from tests.thresholds import thresholds
+
+#: Where each is read, and what it may be instead: small tensors are to it what large ones are to its own value.
 LOWERED: dict[str, tuple[float, ...]] = {
     "lampwork.graph.branches.LARGEST_BYTES": (0, 32),
     "lampwork.graph.convolutions.SMALL": (0, 1 << 40),
@@ -24,6 +23,9 @@ LOWERED: dict[str, tuple[float, ...]] = {
     "lampwork.codegen.launch_sequences.FREED_BYTES": (1, 64),
     "lampwork.schedule.attention.FEWEST_SCORES": (1, 16),
     "lampwork.schedule.build.LARGEST_SCRATCH_BYTES": (0, 32),
+    "lampwork.schedule.cascade.BLOCKS": (2, 4),
+    "lampwork.schedule.cascade.STEPS": (2, 4),
+    "lampwork.schedule.cascade.VECTOR_STEPS": (1, 2),
     "lampwork.schedule.fuse.DEEPEST": (2, 6),
     "lampwork.schedule.fuse.FEW_ROWS": (0, 2),
     "lampwork.schedule.fuse.LARGE_ELEMENTS": (1, 8),
@@ -45,6 +47,7 @@ LOWERED: dict[str, tuple[float, ...]] = {
     "lampwork.schedule.products.FEWEST_RESULTS": (1, 8),
     "lampwork.schedule.products.SHORTEST_INNER": (1, 2),
     "lampwork.schedule.read_nests.LONGEST_SCORE": (1, 16),
+    "lampwork.schedule.regions.FEWEST_REGIONS": (1, 2),
     "lampwork.schedule.regions.SMALLEST_REGION": (1, 4),
     "lampwork.schedule.segment.LONGEST_REPEATED": (2, 4),
     "lampwork.schedule.segment.SHORTEST_TABLE": (1, 4),
@@ -67,21 +70,6 @@ def lowered(seed: int) -> dict[str, float]:
     return {name: choose.choice(values) for name, values in LOWERED.items() if choose.random() < share}
 
 
-@contextlib.contextmanager
-def as_if_large(seed: int) -> Iterator[None]:
+def as_if_large(seed: int) -> AbstractContextManager[None]:
     """Compiles meanwhile as `lowered(seed)` says."""
-    from lampwork.schedule import segment
-
-    kept = []
-    segment._memo.clear()  # kernels are remembered by what they compute, not by how they were chosen
-    try:
-        for name, value in lowered(seed).items():
-            path, _, constant = name.rpartition(".")
-            module = importlib.import_module(path)
-            kept.append((module, constant, getattr(module, constant)))
-            setattr(module, constant, value)
-        yield
-    finally:
-        for module, constant, value in kept:
-            setattr(module, constant, value)
-        segment._memo.clear()
+    return thresholds(lowered(seed))

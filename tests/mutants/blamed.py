@@ -122,16 +122,14 @@ def subject_of(program: Any) -> Any:
         return Subject(program.function, program.calls)
 
 
-@contextlib.contextmanager
-def lowered(small: bool) -> Iterator[None]:
-    from unittest.mock import patch
-
+def lowered(small: bool) -> contextlib.AbstractContextManager[None]:
+    from tests.thresholds import thresholds
     from tests.validation.observe import ALWAYS, SMALL
 
-    with contextlib.ExitStack() as stack:
-        for module, values in (ALWAYS | (SMALL if small else {})).items():
-            stack.enter_context(patch.multiple(module, **values))
-        yield
+    chosen = ALWAYS | (SMALL if small else {})
+    return thresholds(
+        {f"{module}.{name}": value for module, values in chosen.items() for name, value in values.items()}
+    )
 
 
 def references_of(folder: Path, alive: Path) -> dict[str, Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lampwork.ir.size import Symbol, floordiv, mod
-from lampwork.schedule import fuse, loops, segment, split
 from tests.fuzz.thresholds import as_if_large
+from tests.thresholds import thresholds
 from tests.unit.schedule.programs import Graph, assert_same, below, constant, inside, op
 
 EXAMPLES = int(os.environ.get("LAMPWORK_FUZZ_EXAMPLES", "60"))
@@ -19,20 +18,13 @@ UNARY = ("neg", "exp", "tanh", "abs", "relu", "sigmoid")
 BINARY = ("add", "sub", "mul", "maximum", "where")
 
 
-@contextmanager
 def eager_to_split():
     """Thresholds so low that tiny shapes are cut, tiled, run in parallel and reduced in two stages."""
-    saved = loops.WORTH_A_THREAD_NS, loops.SMALLEST_CHUNK, loops.LARGEST_CHUNK, split.LARGE_ELEMENTS, fuse.FEW_ROWS
-    chunk = split.CHUNK_ELEMENTS
-    loops.WORTH_A_THREAD_NS, loops.SMALLEST_CHUNK, loops.LARGEST_CHUNK = 0.001, 4, 8
-    split.LARGE_ELEMENTS, split.CHUNK_ELEMENTS, fuse.FEW_ROWS = 16, 4, 0
-    segment._memo.clear()
-    try:
-        yield
-    finally:
-        loops.WORTH_A_THREAD_NS, loops.SMALLEST_CHUNK, loops.LARGEST_CHUNK, split.LARGE_ELEMENTS, fuse.FEW_ROWS = saved
-        split.CHUNK_ELEMENTS = chunk
-        segment._memo.clear()
+    return thresholds({
+        "lampwork.schedule.loops.WORTH_A_THREAD_NS": 0.001, "lampwork.schedule.loops.SMALLEST_CHUNK": 4,
+        "lampwork.schedule.loops.LARGEST_CHUNK": 8, "lampwork.schedule.split.LARGE_ELEMENTS": 16,
+        "lampwork.schedule.split.CHUNK_ELEMENTS": 4, "lampwork.schedule.fuse.FEW_ROWS": 0,
+    })  # fmt: skip
 
 
 class Chooser:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 from hypothesis import given, settings
 
@@ -11,24 +9,18 @@ from lampwork.config import Settings
 from lampwork.ir.loops import Loop, Scratch
 from lampwork.ir.size import Symbol
 from lampwork.ir.target import Target
-from lampwork.schedule import schedule, segment, tiles
+from lampwork.schedule import schedule
+from tests.thresholds import thresholds
 from tests.unit.schedule.programs import Graph, assert_same, constant, launches, op, texts
 from tests.unit.schedule.test_fuzz import COMMON, programs
 
 GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
 
 
-@contextmanager
 def eager_to_split():
     """Thresholds so low that tiny reductions are done in two stages."""
-    saved = tiles.LONG_ROW, tiles.COLUMNS, tiles.FEWEST_ROWS
-    tiles.LONG_ROW, tiles.COLUMNS, tiles.FEWEST_ROWS = 32, 2, 2
-    segment._memo.clear()
-    try:
-        yield
-    finally:
-        tiles.LONG_ROW, tiles.COLUMNS, tiles.FEWEST_ROWS = saved
-        segment._memo.clear()
+    names = {"LONG_ROW": 32, "COLUMNS": 2, "FEWEST_ROWS": 2}
+    return thresholds({f"lampwork.schedule.tiles.{name}": value for name, value in names.items()})
 
 
 def assert_form(program) -> None:
