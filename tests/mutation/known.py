@@ -59,6 +59,10 @@ NOTICED: dict[str, tuple[tuple[str, ...], str]] = {
         "import fails @ string",
     ),
     "operators of tensors": (("x = -x[1:]",), "operator of tensors patched @ __neg__"),
+    "names of members": (
+        ("x = x + len(Kind.ONE._name_)",),
+        "attribute deleted @ function.global['Kind'].member['ONE'].attribute['_name_']",
+    ),
 }
 
 

@@ -124,7 +124,8 @@ class Comparison:
         elif isinstance(left, types.ModuleType):
             self.equal(left.__name__, right.__name__, path)
         elif isinstance(left, enum.Enum):
-            self.equal(left._name_, right._name_, path)
+            names = [vars(each).get("_name_", _Empty) for each in (left, right)]  # a program may delete it
+            self.equal(*names, path)
             self.compare(type(left), type(right), f"type({path})")
         elif isinstance(left, (numpy.ndarray, numpy.generic)):
             self.equal((left.dtype, left.shape), (right.dtype, right.shape), path)
