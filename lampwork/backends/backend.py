@@ -36,6 +36,8 @@ class Numerics:
     roots_of_half           powers 0.5 and -0.5 of float16 are roots
     ldexp_converts          the exponent of ldexp is converted to the type of the other operand
     shrinks_by_product      what softshrink cuts off is a product with 0, which keeps its sign
+    scales_products         `addcmul` and `addcdiv` scale a product or quotient; else its first operand
+    rounds_sixths           hardsigmoid and hardswish multiply by a sixth, rounded to float32; else they divide by 6
     checks_targets          targets of binary cross entropy are checked to be between 0 and 1
     layer_norm_vector       float32 rows of whole vectors of so many elements are normalised without a constant term, by
                             which no result is -0; 0: there is one in all rows
@@ -61,6 +63,8 @@ class Numerics:
     roots_of_half: bool
     ldexp_converts: bool
     shrinks_by_product: bool
+    scales_products: bool
+    rounds_sixths: bool
     checks_targets: bool
     layer_norm_vector: int
     shifts_once: bool

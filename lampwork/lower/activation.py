@@ -57,15 +57,24 @@ def _clamp_constant(x: Expr, low: float, high: float) -> Expr:
     return ex.minimum(ex.maximum(x, ex.like(low, x)), ex.like(high, x))
 
 
+#: A sixth in single precision, which ATen's kernels multiply by, whatever the type.
+SIXTH = 0.1666666716337204
+
+
+def _sixth_of(lowering: Lowering, x: Expr) -> Expr:
+    by_product = lowering.numerics.rounds_sixths
+    return ex.mul(x, ex.like(SIXTH, x)) if by_product else ex.div(x, ex.like(6, x))
+
+
 @floating("hardsigmoid")
 def _hardsigmoid(lowering: Lowering, self: TensorValue) -> TensorValue:
-    return lowering.pointwise((self,), lambda x: ex.div(_clamp_constant(ex.add(x, ex.like(3, x)), 0, 6), ex.like(6, x)))
+    return lowering.pointwise((self,), lambda x: _sixth_of(lowering, _clamp_constant(ex.add(x, ex.like(3, x)), 0, 6)))
 
 
 @floating("hardswish")
 def _hardswish(lowering: Lowering, self: TensorValue) -> TensorValue:
     return lowering.pointwise(
-        (self,), lambda x: ex.div(ex.mul(x, _clamp_constant(ex.add(x, ex.like(3, x)), 0, 6)), ex.like(6, x))
+        (self,), lambda x: _sixth_of(lowering, ex.mul(x, _clamp_constant(ex.add(x, ex.like(3, x)), 0, 6)))
     )
 
 

@@ -11,7 +11,7 @@ from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.size import add, mul
 from lampwork.lower import expressions as ex
-from lampwork.lower.activation import floating
+from lampwork.lower.activation import SIXTH, floating
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, Number, TensorValue
@@ -46,13 +46,9 @@ def _hardswish(g: Expr, x: Expr) -> Expr:
     return ex.where(ex.compare("le", x, ex.like(-3, x)), ex.like(0, x), upper)
 
 
-_SIXTH = 0.1666666716337204
-
-
 def _hardsigmoid(g: Expr, x: Expr) -> Expr:
     inside = Compute("and", (ex.compare("gt", x, ex.like(-3, x)), ex.compare("lt", x, ex.like(3, x))), "bool")
-    # A sixth in single precision, whatever the type, as in ATen.
-    return ex.where(inside, ex.mul(g, ex.like(_SIXTH, g)), ex.like(0, g))
+    return ex.where(inside, ex.mul(g, ex.like(SIXTH, g)), ex.like(0, g))
 
 
 _of_two("silu_backward", _silu)

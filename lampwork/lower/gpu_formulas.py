@@ -134,18 +134,3 @@ def _addcdiv(
         return _sum_of_product(lowering, ex.like(value, a), ex.div(b, c), a)
 
     return lowering.pointwise((self, tensor1, tensor2), body)
-
-
-def _between_0_and_6(x: Expr) -> Expr:
-    moved = ex.add(x, ex.like(3, x))
-    return ex.minimum(ex.maximum(moved, ex.like(0, x)), ex.like(6, x))
-
-
-@on_gpus("hardsigmoid")
-def _hardsigmoid(lowering: Lowering, self: TensorValue) -> TensorValue:
-    return lowering.pointwise((self,), lambda x: ex.mul(_between_0_and_6(x), ex.like(1.0 / 6.0, x)))
-
-
-@on_gpus("hardswish")
-def _hardswish(lowering: Lowering, self: TensorValue) -> TensorValue:
-    return lowering.pointwise((self,), lambda x: ex.mul(ex.mul(x, _between_0_and_6(x)), ex.like(1.0 / 6.0, x)))

@@ -108,7 +108,6 @@ class Lowering(Nests):
         #: What kernels may compute, if numbers are to be eager's bit by bit; None: all that they can.
         self.exact = backend_of(functional.device).exact if exact else None
         kind = functional.device.partition(":")[0]
-        self.contracts = exact and _torch.contracts_products(kind)
         self.formulas = GPU_FORMULAS if exact and kind == "cuda" else {}
         #: Buffers of nodes that are rematerialised (see `graph/whole_step.py`).
         self.rematerialised: set[str] = set()
@@ -334,6 +333,11 @@ class Lowering(Nests):
                 del self.buffers[name]
                 self.known.pop(name, None)
         return self.extern(what, args, kwargs)
+
+    @property
+    def contracts(self) -> bool:
+        """Whether eager's kernels round a sum of a product once."""
+        return _torch.contracts_products(self.functional.device.partition(":")[0])
 
     def rule_of(self, what: _Operator) -> Rule | None:
         return self.formulas.get(what.name) or what.rule

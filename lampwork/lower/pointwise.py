@@ -503,21 +503,29 @@ def _addcmul(
     lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
 ) -> TensorValue:
     def body(a: Expr, b: Expr, c: Expr) -> Expr:
+        if value != 1 and lowering.numerics.scales_products:
+            return _sum_of_product(lowering, ex.like(value, b), ex.mul(b, c), a)
         return _sum_of_product(lowering, _scaled(b, value), c, a)
 
     return lowering.pointwise((self, tensor1, tensor2), body)
 
 
 def _sum_of_product(lowering: Lowering, a: Expr, b: Expr, c: Expr) -> Expr:
-    """`a * b + c`, rounded once where that is what eager's kernels do and their bits are asked for."""
-    return ex.fma(a, b, c) if lowering.contracts else ex.add(c, ex.mul(a, b))
+    """`a * b + c`, rounded once where eager's kernels do that: the product alone may be out of range."""
+    once = a.dtype in FLOATING and lowering.contracts
+    return ex.fma(a, b, c) if once else ex.add(c, ex.mul(a, b))
 
 
 @rule("addcdiv")
 def _addcdiv(
     lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
 ) -> TensorValue:
-    return lowering.pointwise((self, tensor1, tensor2), lambda a, b, c: ex.add(a, ex.div(_scaled(b, value), c)))
+    def body(a: Expr, b: Expr, c: Expr) -> Expr:
+        if value != 1 and lowering.numerics.scales_products:
+            return _sum_of_product(lowering, ex.like(value, b), ex.div(b, c), a)
+        return ex.add(a, ex.div(_scaled(b, value), c))
+
+    return lowering.pointwise((self, tensor1, tensor2), body)
 
 
 @rule("lerp.Tensor", "lerp.Scalar")

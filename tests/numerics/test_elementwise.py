@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import lampwork
+
 from .special_values import FLOATS, INTEGERS, compiled_results, differs, grid, strided, told
 
 inf, nan = math.inf, math.nan
@@ -108,3 +110,15 @@ def test_vectors_and_tails(value, count):
     for name, (mine,) in compiled_results(UNARY, (x,)).items():
         one = mine[:1].expand_as(mine)
         assert not differs(mine, one, 0, 0.0).any(), name
+
+
+@pytest.mark.parametrize("other", [torch.float32, torch.float64])
+def test_sums_whose_product_alone_is_out_of_range(other):
+    """Eager rounds such a sum once. Near the largest number the product is infinite, and the sum is not."""
+    x = torch.tensor([1.7e308, -1.7e308, 0.1, 3.0] * 10, dtype=torch.float64)
+    y = torch.tensor([-1.5], dtype=other)
+    program = lambda x, y: (torch.addcmul(x, x, y), torch.addcmul(x, x, y, value=1.1), torch.lerp(x, x * 0.5, y.to(x)))
+    expected = program(x, y)
+    if torch.isfinite(expected[0]).all():  # a build that does not contract rounds the product
+        found = lampwork.compile(program, options={"cache": False})(x, y)
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected))

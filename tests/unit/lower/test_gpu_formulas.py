@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import lampwork
 from lampwork.backends import BACKENDS
@@ -51,3 +52,34 @@ def test_formula(name, dtype, monkeypatch):
     limit = {2: {"rtol": 1e-2, "atol": 4e-3}, 4: {"rtol": 1e-4, "atol": 4e-5}}.get(dtype.itemsize, {})
     torch.testing.assert_close(compiled(*given), expected, **limit)
     assert not lampwork.stats(compiled)["extern_calls"]
+
+
+def _with_numerics(monkeypatch, **numerics):
+    here = BACKENDS["cpu"]
+    changed = dataclasses.replace(here, numerics=dataclasses.replace(here.numerics, **numerics))
+    monkeypatch.setitem(BACKENDS, "cpu", changed)
+
+
+@pytest.mark.parametrize("function", [F.hardswish, F.hardsigmoid])
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_sixth_of_float64_is_rounded_to_float32_on_a_gpu(function, rounds, monkeypatch):
+    _with_numerics(monkeypatch, rounds_sixths=rounds)
+    assert BACKENDS["cuda"].numerics.rounds_sixths
+    x = torch.linspace(-5, 5, 101, dtype=torch.float64)
+    whole = (x + 3).clamp(0, 6) * (x if function is F.hardswish else 1)
+    sixth = torch.tensor(1.0 / 6.0, dtype=torch.float32).item()
+    expected = whole * sixth if rounds else whole / 6
+    found = lampwork.compile(lambda x: function(x), options={"cache": False})(x)
+    torch.testing.assert_close(found, expected, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("operator", [torch.addcmul, torch.addcdiv])
+def test_a_product_is_scaled_as_a_whole_on_a_gpu(operator, monkeypatch):
+    """2e38 * 10 is out of range before it is made a tenth; ten times a tenth of 2e38 is not."""
+    x, y = torch.full((40,), 2e38), torch.full((40,), 10.0 if operator is torch.addcmul else 0.1)
+    program = lambda x, y: operator(-x, x, y, value=0.1)
+    assert lampwork.compile(program, options={"cache": False})(x, y).isfinite().all()
+    _with_numerics(monkeypatch, scales_products=True)
+    assert BACKENDS["cuda"].numerics.scales_products
+    lampwork.reset()
+    assert lampwork.compile(program, options={"cache": False})(x, y).isinf().all()
