@@ -102,7 +102,9 @@ class Timing:
         assert reduction is not None
         position: Size = 0
         for axis in reduction.axes:
-            position = add(mul(position, axis.extent), member.values[axis.name])
+            # How long the last chunk of a split axis is depends on the chunk, another axis.
+            extent = substitute_sizes(axis.extent, member.values)
+            position = add(mul(position, extent), member.values[axis.name])
         return position
 
     def row_offset(self, space: frozenset[str]) -> Size:

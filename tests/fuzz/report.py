@@ -43,7 +43,6 @@ def script(program: Program, finding: Finding | None = None) -> str:
     lines += [
         "import torch",
         "import torch.nn.functional as F",
-        "from contextlib import ExitStack",
         "from math import inf, nan",
         "",
         "import lampwork",
@@ -57,7 +56,8 @@ def script(program: Program, finding: Finding | None = None) -> str:
         if re.search(rf"\b{name}\b", program.text()):
             lines.append(f"{name} = {value if isinstance(value, str) else definition(name, value)}")
     if lowered(program.seed):
-        lines.append(f"ExitStack().enter_context(as_if_large({program.seed}))  # {lowered(program.seed)}")
+        lines.append(f"sizes = as_if_large({program.seed})  # {lowered(program.seed)}")
+        lines.append("sizes.__enter__()")
     lines += ["", program.text()]
     arguments = f"dynamic={program.dynamic}" if program.dynamic is not None else ""
     lines.append(f"compiled = lampwork.compile(program{', ' if arguments else ''}{arguments})")

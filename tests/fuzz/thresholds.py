@@ -50,7 +50,6 @@ LOWERED: dict[str, tuple[float, ...]] = {
     "lampwork.schedule.regions.FEWEST_REGIONS": (1, 2),
     "lampwork.schedule.regions.SMALLEST_REGION": (1, 4),
     "lampwork.schedule.segment.LONGEST_REPEATED": (2, 4),
-    "lampwork.schedule.segment.SHORTEST_TABLE": (1, 4),
     "lampwork.schedule.split.CHUNK_ELEMENTS": (2, 4),
     "lampwork.schedule.split.FEW_COLUMNS": (2, 1 << 20),
     "lampwork.schedule.split.FEW_RESULTS": (2, 1 << 20),

@@ -125,6 +125,9 @@ class _Table:
                 column.append(word)
             programs += evaluate(device.grid[0], dict(zip(kernel.sizes, numbers)))
         values = [word for column in columns for word in column]
+        room = self.program.buffers[launch.table].shape[0]
+        if not isinstance(room, int) or room < max(len(values), FILLED):
+            raise CompileError("generate", f"a table of {room} words is filled by {FILLED} at a time: `SHORTEST_TABLE`")
         fill = len(self.program.kernels)  # it stands after them
         one, zero = self._constant(1), self._constant(0)
         table = self._buffer(launch.table)

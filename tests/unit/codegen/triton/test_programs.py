@@ -14,6 +14,7 @@ from lampwork.errors import CompileError
 from lampwork.ir.loops import Axis, Kernel, Load, Loop, Parameter, Store
 from lampwork.ir.size import Symbol
 from lampwork.schedule import schedule
+from tests.thresholds import thresholds
 from tests.unit.codegen.triton.interpret import available
 from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, compare, program_of, run_program, sources
 from tests.unit.schedule.programs import Graph
@@ -352,6 +353,14 @@ def test_windows_are_folded_in_order_whatever_the_layout(strides, window):
     function = lambda x: F.max_pool2d(x, window, 1)
     found, expected = run_program(program_of(function, [x]), [x])[0], function(x)
     assert torch.equal(found.signbit(), expected.signbit())
+
+
+def test_windows_in_chunks_whose_last_is_shorter():
+    x = torch.randn(27).as_strided((1, 1, 3, 3, 3), (1, 9, 3, 1, 9))
+    small = {"split.FEW_RESULTS": 2, "tiles.LONG_ROW": 16}
+    with thresholds({f"lampwork.schedule.{name}": value for name, value in small.items()}):
+        program = assert_like_eager(lambda x: F.max_pool3d(x, 3, 2, 0), x, rtol=0.0, atol=0.0)
+    assert kernels(program) == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
