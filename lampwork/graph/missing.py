@@ -8,7 +8,9 @@
 
 A tangent is missing where the caller uses only some of a region's results. Eager's engine does not come to what lies
 between that result and the first value that others share; a graph computes it of zeros, which may give something else:
-zero divided by zero, or what a hook adds. Values that are zeros whenever their tangents are need no test.
+zero divided by zero, or what a hook adds. Values that are zeros whenever their tangents are need no test. A gradient
+that a derivative makes of no tangent (the zeros of `x ** 0`) depends on those of the results that lead there
+(`ARRIVES`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.graph.build import emit, place
+from lampwork.ir.differentiation import ARRIVES
 
 aten = torch.ops.aten
 
@@ -34,6 +37,8 @@ _KEEP_ZEROS = {
     aten.relu.default, aten.flip.default, aten.roll.default, aten.index_select.default, aten.gather.default,
     aten.triu.default, aten.tril.default,
 }  # fmt: skip
+#: Operators that make zeros of anything.
+_ZEROS = {aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default}
 #: Those that do so where all tensors among their arguments are zeros.
 _SUMS = {aten.add.Tensor, aten.sub.Tensor}
 #: Those that do so next to a number that is finite, and, divided by, not zero.
@@ -45,7 +50,8 @@ class Missing:
 
     def __init__(self, nodes: Collection[Node], backward: Collection[Node], tangents: Collection[Node]) -> None:
         """`nodes`: in order. `backward`: those among them that belong to the backward half."""
-        #: The tangents that a value depends on, a bit for each.
+        #: The tangents that a value depends on, a bit for each: it is computed from them, or from a gradient that is
+        #: there where one of them is.
         self.depends = {node: 1 << number for number, node in enumerate(tangents)}
         #: Values that are zeros if all those tangents are.
         self._zeros = set(tangents)
@@ -54,6 +60,8 @@ class Missing:
                 bits = 0
                 for each in node.all_input_nodes:
                     bits |= self.depends.get(each, 0)
+                if not bits and tangents:
+                    bits = node.meta.get(ARRIVES, 0)
                 if bits:
                     self.depends[node] = bits
                     if self._keeps_zeros(node):
@@ -72,6 +80,8 @@ class Missing:
             return True
         if not _torch.is_operator(target):
             return False
+        if target in _ZEROS or (target is aten.full.default and node.args[1] == 0):
+            return True
         if target in _SUMS:
             return all(isinstance(each, Node) and each in self._zeros for each in node.args)
         if target in _SCALED:

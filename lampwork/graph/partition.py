@@ -35,7 +35,7 @@ from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, si
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
 from lampwork.graph.missing import Missing, on_device
 from lampwork.graph.simplify import COPIED, finds_size
-from lampwork.ir.differentiation import Backward, Joint, Saved, Tangent
+from lampwork.ir.differentiation import ARRIVES, Backward, Joint, Saved, Tangent
 from lampwork.ir.record import record
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
@@ -252,6 +252,7 @@ def _saved(graph: torch.fx.Graph, saved: int, numbers: int, tangents: int) -> tu
         for each in node.all_input_nodes:
             bits |= depends.get(each, 0)
             read |= reads.get(each, 0)
+        bits = bits or node.meta.get(ARRIVES, 0)
         if not bits:
             if read and node.op != "placeholder":
                 reads[node] = read

@@ -20,6 +20,7 @@ from lampwork.fakes.symbolic import hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
 from lampwork.graph.constant_checks import is_known_to_fit
 from lampwork.graph.views import memory_owner, needs_places
+from lampwork.ir.differentiation import ARRIVES
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
@@ -194,7 +195,7 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
     for node in list(graph.nodes):
         if node.op != "call_function" or node in owned or _must_stay(node):
             continue
-        half = "backward" in node.meta, "gradient" in node.meta, node.meta.get("checkpoint")
+        half = "backward" in node.meta, "gradient" in node.meta, node.meta.get("checkpoint"), node.meta.get(ARRIVES)
         key = (id(node.target), _key(node.args), _key(node.kwargs), *half)
         try:
             first = seen.setdefault(key, node)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from lampwork.ir.replay import Call, EagerBackward, Replay
     from lampwork.ir.size import Size
 
+#: In the `meta` of nodes of a joint graph: a bit for each tangent whose result leads to the derivative that gave this
+#: gradient, which is computed from none of them, as that of `x ** 0` is.
+ARRIVES = "arrives"
+
 
 @record
 class Made:

@@ -43,7 +43,19 @@ def of_itself(x, y):
     return made, torch.equal(made, x * y), x.exp()
 
 
-@pytest.mark.parametrize("function", [of_sign, of_rounding, of_a_function, of_views, of_itself])
+def of_a_count(x, y):
+    """The derivative of a norm that counts elements defines no gradient."""
+    return torch.linalg.vector_norm(x * y, 0), -x
+
+
+def of_a_count_and_more(x, y):
+    made = x * y
+    return torch.linalg.vector_norm(made, 0, -1) + x.sum(), made
+
+
+@pytest.mark.parametrize(
+    "function", [of_sign, of_rounding, of_a_function, of_views, of_itself, of_a_count, of_a_count_and_more]
+)
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
 def test_is_there_as_in_eager(function, used):
     def gradients(run):

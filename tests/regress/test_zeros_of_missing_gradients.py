@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -71,3 +73,19 @@ def test_functions_of_users_whose_gradient_is_constant():
             torch.autograd.backward([results[each].sum() for each in used])
             found.append(x.grad)
         assert (found[0] is None) == (found[1] is None) and (found[0] is None or torch.equal(*found)), used
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_zeros_that_a_derivative_makes_are_multiplied(used):
+    """The derivative of `x ** 0` is zeros, which NaN makes NaN; a result beside it had the tangent that was asked for."""
+
+    def program(x, factor):
+        return (x * factor) ** 0, x.abs()
+
+    found = []
+    for function in (program, lampwork.compile(program, options={"cache": False})):
+        x = torch.tensor([0.5, -1.0], requires_grad=True)
+        results = function(x, torch.tensor([math.nan, 2.0]))
+        torch.autograd.backward([results[each].sum() for each in used])
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0], equal_nan=True)

@@ -12,7 +12,7 @@ Raises `Unsupported` (id "needs-grad") for results whose history cannot be tied 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,14 +22,14 @@ from lampwork import _torch
 from lampwork.capture.autograd.backward import has_new_history
 from lampwork.capture.autograd.derivatives import as_of_plain_tensors
 from lampwork.capture.autograd.gradient_layouts import layouts_of
-from lampwork.capture.autograd.reached import reached_nodes, reaching
+from lampwork.capture.autograd.reached import Arrivals, reached_nodes, reaching
 from lampwork.capture.autograd.result_views import ResultViews
 from lampwork.capture.autograd.saved_values import checked_tensors
 from lampwork.capture.record.recorder import Recorder
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake, Unsupported
 from lampwork.fakes.shapes import is_dense
-from lampwork.ir.differentiation import Joint, Made, Output, Views
+from lampwork.ir.differentiation import ARRIVES, Joint, Made, Output, Views
 
 
 def differentiate(
@@ -59,6 +59,7 @@ class _Differentiation:
         self.hidden: list[Fake] = []
         #: Results without a history, in memory of inputs that require grad: (position, input).
         self.bare: list[tuple[int, int]] = []
+        self.arrivals = Arrivals()
 
     def run(self, written: Sequence[int]) -> Joint | None:
         self.find_written_inputs(written)
@@ -329,7 +330,13 @@ class _Differentiation:
         before, recorder.written, recorder.differentiating = recorder.written, set(), True
         try:
             nodes = reached_nodes(self.target_fakes)
-            with torch.no_grad(), _torch.without_autocast(), as_of_plain_tensors(recorder, nodes):
+            several = len(tangents) > 1
+            with (
+                torch.no_grad(),
+                _torch.without_autocast(),
+                as_of_plain_tensors(recorder, nodes),
+                self.arrivals.noted(nodes if several else ()),
+            ):
                 found = _torch.run_backward(
                     tuple(self.target_fakes), tuple(tangents), True, False, tuple(edges), allow_unreachable=True,
                     accumulate_grad=False,
@@ -349,10 +356,16 @@ class _Differentiation:
         """The tangents that each gradient is made of, by the index of its input: those that it is computed from, and
         those of results that it is reached from. Eager's engine runs the nodes in between, one that makes zeros of
         nothing, too, as the derivative of `sgn` does."""
-        computed = dependences(self.recorder.graph, tangents, [each for _, each in gradients])
+        masks = masks_of(self.recorder.graph, tangents)
+        computed = [tangents_of(each, masks, len(tangents)) for _, each in gradients]
         if len(tangents) < 2:
-            return computed
-        reached = reaching(self.target_fakes)
+            return tuple(computed)
+        reached = reaching(self.target_fakes, self.arrivals.undefined)
+        for node, gradient in self.arrivals.given:
+            if not masks.get(_torch.storage_key(gradient)):
+                meta = self.recorder.node_of(gradient).meta
+                if meta.get("backward"):
+                    meta.setdefault(ARRIVES, reached[node])
         leaves = {id(node.variable): bits for node, bits in reached.items() if type(node).__name__ == "AccumulateGrad"}
         found = []
         for (index, _), numbers in zip(gradients, computed, strict=True):
@@ -437,8 +450,20 @@ _VIEW_NODES = (
 
 
 def dependences(graph: torch.fx.Graph, tangents: list[Fake], gradients: list[Fake]) -> tuple[tuple[int, ...], ...]:
-    """The tangents that each gradient is computed from, none for zeros; memory that is written holds what was written,
-    too."""
+    """The tangents that each gradient is computed from, none for zeros."""
+    masks = masks_of(graph, tangents)
+    return tuple([tangents_of(gradient, masks, len(tangents)) for gradient in gradients])
+
+
+def tangents_of(gradient: Fake, masks: Mapping[int, int], count: int) -> tuple[int, ...]:
+    """The tangents, of `count`, that a gradient is computed from."""
+    mask = masks.get(_torch.storage_key(gradient), 0) if count > 1 else 1
+    return tuple(number for number in range(count) if mask >> number & 1)
+
+
+def masks_of(graph: torch.fx.Graph, tangents: list[Fake]) -> dict[int, int]:
+    """By memory of the backward half: a bit for each tangent that its contents are computed from. Memory that is
+    written holds what was written, too."""
     masks: dict[int, int] = {}
     for number, tangent in enumerate(tangents):
         masks[_torch.storage_key(tangent)] = 1 << number
@@ -452,11 +477,7 @@ def dependences(graph: torch.fx.Graph, tangents: list[Fake], gradients: list[Fak
                 for fake in _fakes(node.meta["val"]):
                     key = _torch.storage_key(fake)
                     masks[key] = masks.get(key, 0) | mask
-    found = []
-    for gradient in gradients:
-        mask = masks.get(_torch.storage_key(gradient), 0) if len(tangents) > 1 else 1
-        found.append(tuple(number for number in range(len(tangents)) if mask >> number & 1))
-    return tuple(found)
+    return masks
 
 
 def _fakes(value: Any) -> list[Fake]:

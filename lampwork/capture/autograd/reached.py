@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
 import torch
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake
 
 
 def reached_nodes(outputs: Iterable[Any]) -> list[Any]:
@@ -22,10 +26,10 @@ def reached_nodes(outputs: Iterable[Any]) -> list[Any]:
     return list(found)
 
 
-def reaching(outputs: Sequence[Any]) -> dict[Any, int]:
+def reaching(outputs: Sequence[Any], undefined: Collection[tuple[Any, int]] = ()) -> dict[Any, int]:
     """Each node of the history of `outputs`, before those that it hands gradients to, with a bit for each output that
     leads there. `node.lampwork_flows`, of a user's function: for each of the `next_functions` the results whose
-    gradients its own is made of."""
+    gradients its own is made of. `undefined`: see `Arrivals`."""
     arrived: dict[Any, dict[int, int]] = {node: {} for node in _readers_last(outputs)}  # for each result of the node
     for number, output in enumerate(outputs):
         if output.grad_fn is not None:
@@ -38,9 +42,37 @@ def reaching(outputs: Sequence[Any]) -> dict[Any, int]:
             bits = found[node]
             if flows is not None:
                 bits = reduce(or_, (by_result.get(each, 0) for each in flows[place]), 0)
-            if following is not None:
+            # A user's function makes zeros of a gradient that is undefined.
+            if following is not None and ((node, place) not in undefined or isinstance(following, _torch.FunctionNode)):
                 _arrive(arrived[following], result, bits)
     return found
+
+
+class Arrivals:
+    """What nodes hand on while the engine runs.
+
+    `undefined`: (node, place among its `next_functions`) of gradients that the node does not define, though it was
+    given some, as the derivative of a norm that counts elements does not. `given`: (node, gradient) of those that it
+    was given or hands on.
+    """
+
+    def __init__(self) -> None:
+        self.undefined: set[tuple[Any, int]] = set()
+        self.given: list[tuple[Any, Fake]] = []
+
+    @contextmanager
+    def noted(self, nodes: Iterable[Any]) -> Iterator[None]:
+        handles = [node.register_hook(partial(self._note, node)) for node in nodes if node.next_functions]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _note(self, node: Any, gradients: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
+        if any(each is not None for each in tangents):
+            self.undefined |= {(node, place) for place, each in enumerate(gradients) if each is None}
+        self.given += [(node, each) for each in (*tangents, *gradients) if isinstance(each, Fake)]
 
 
 def _arrive(by_result: dict[int, int], result: int, bits: int) -> None:
