@@ -66,13 +66,18 @@ def spread(layout: str, value: Any) -> Any:
 
 
 def spread_in_place(layout: str, value: torch.Tensor, write: Callable[[torch.Tensor], Any]) -> Any:
-    """What `write` returns of `value`, to which it writes. It is given a copy in memory of another layout."""
-    if value.requires_grad or not value.dim() or value.layout != torch.strided:
+    """What `write` returns of `value`, to which it writes. It is given a copy in memory of another layout, unless
+    elements of `value` share memory: what is expanded takes no copy back."""
+    if value.requires_grad or not value.dim() or value.layout != torch.strided or _is_expanded(value):
         return write(value)
     copy = spread(layout, value.clone())
     result = write(copy)
     value.copy_(copy)
     return value if result is copy else result
+
+
+def _is_expanded(value: torch.Tensor) -> bool:
+    return any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape))
 
 
 class Narrower:

@@ -67,12 +67,12 @@ class Overflow(TorchDispatchMode):
         terms = terms.real if terms.is_complex() else terms  # the rest is left out by a sum in another type
         dtype = torch.float32 if result.dtype.itemsize < 4 else result.dtype
         given = {name: each for name, each in arguments.items() if name in ("dim", "keepdim") and each is not None}
-        size = func(terms.abs().to(dtype), **given)
+        size = func(terms.abs().double(), **given)  # in single precision it might be infinite
         is_exact = (size < 1 / torch.finfo(dtype).eps) & (func((terms != terms.round()).to(dtype), **given) == 0)
         cancels = (result.abs() < size / 8) & size.isfinite() & ~is_exact
         share = 2.0 ** -(4.0 * self.noise.choice(40, size)).to(size)
         lost = size * (self.noise.units * torch.finfo(dtype).eps) * self.noise.sign_like(size) * share
-        result.copy_(torch.where(cancels, result + lost, result))
+        result.copy_(torch.where(cancels, result + lost.to(result.dtype), result))
 
     def _open(self, func: Any, rule: Any, arguments: dict[str, Any]) -> Found:
         first = next((each for each in arguments.values() if isinstance(each, torch.Tensor)), None)
@@ -84,7 +84,7 @@ class Overflow(TorchDispatchMode):
         if not dtype.is_floating_point:
             return {}
         given = {name: value for name, value in arguments.items() if name not in _written(func)}
-        return rule(Call(getattr(torch.ops.aten, _plain_name(func)), given, dtype))
+        return rule(Call(getattr(torch.ops.aten, _plain_name(func)), given, dtype, self.noise))
 
     def _replace(self, result: torch.Tensor, found: Open) -> None:
         rises, falls, is_lost, vanishes, differs, any_zero = (

@@ -273,8 +273,8 @@ _WHOLE = {
 
 
 class Noise:
-    """Multiplies floating-point elements by 1 plus up to `units` units in the last place; in every second run, equal
-    numbers alike, so that ties stay. Zeros stay; NaNs, whose signs IEEE 754 leaves open, get any.
+    """Multiplies floating-point elements by 1 plus up to `units` units in the last place; in every second run, numbers
+    of one magnitude alike, so that ties stay, and what cancels cancels. Zeros stay; NaNs, whose signs IEEE 754 leaves open, get any.
 
     `seen` keeps between runs the least and the greatest that elements of results were. With `is_whole`, those with a
     whole number in between are that: a sum whose sign is a matter of rounding may be zero, too, where a logarithm ends,
@@ -338,7 +338,7 @@ class Noise:
     def _any_factor(self, x: torch.Tensor) -> torch.Tensor:
         real = x.dtype.to_real() if x.dtype.is_complex else x.dtype
         if self._alike and not x.dtype.is_complex:
-            bits = x.detach().double().view(torch.int64) ^ (self._seed * 0x5851F42D4C957F2D & (1 << 62) - 1)
+            bits = x.detach().abs().double().view(torch.int64) ^ (self._seed * 0x5851F42D4C957F2D & (1 << 62) - 1)
             steps = ((bits * 0x2545F4914F6CDD1D) >> 33).remainder(2 * self.units + 1).double() - self.units
         else:
             steps = torch.randint(-self.units, self.units + 1, x.shape, generator=self._generator, dtype=torch.float64)

@@ -8,6 +8,10 @@ No order of additions is promised, nor a scale of the terms. B is the greatest n
     prod([2 ** 100, 2 ** -100, ...])    infinite, zero or a number, by which factors meet first
     layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
     std([3e38, -3e38, 0])               NaN by a running mean, inf by a sum
+    log(mean([B, 1, 2, -B]))            the logarithm of a sum of some of the small terms, or of nothing
+    batch_norm([1, 3], weight=B)        infinite where 2 * B is computed first
+    fmod(1e27, 1.5)                     any number up to 1.5 and none: a unit of 1e27 is larger
+    [1e-39] + [0] on a GPU              0 where it is added in memory, to single numbers
     [0, 0] @ [-1, -1] + -0              -0 from the bias on, 0 where the products are added to 0 first
     amax([0, -0]) on a GPU              the zero that some thread meets first
 
@@ -49,10 +53,11 @@ class Open:
 
 
 class Call:
-    """One call of an operator: its arguments by name, and the operator on other ones."""
+    """One call of an operator: its arguments by name, and the operator on other ones. `noise`: what is random of the
+    run."""
 
-    def __init__(self, operator: Any, arguments: dict[str, Any], dtype: torch.dtype) -> None:
-        self.operator, self.arguments, self.dtype = operator, arguments, dtype
+    def __init__(self, operator: Any, arguments: dict[str, Any], dtype: torch.dtype, noise: Any) -> None:
+        self.operator, self.arguments, self.dtype, self.noise = operator, arguments, dtype, noise
         self.sum_dtype = torch.float32 if dtype.itemsize < 4 else dtype
         #: A little less than the greatest number: terms are disturbed.
         self.limit = torch.finfo(self.sum_dtype).max * (1 - 2.0**-18)
@@ -117,6 +122,35 @@ def _infinities(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (x == torch.inf).double(), (x == -torch.inf).double()
 
 
+def _remains(
+    call: Call, terms: dict[str, torch.Tensor], total: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+    reach: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor] | None:  # fmt: skip
+    """What sums are whose large terms cancel, with some of the small ones, which vanish beside the large: each in another
+    order. And where that is so. `total` adds up, `reach` the magnitudes."""
+    largest = max((float(each.abs().max()) for each in terms.values() if each.numel()), default=0.0)
+    sizes = {name: each.abs() for name, each in terms.items()}
+    edge = largest * call.eps
+    if not any(bool(((each > 0) & (each < edge)).any()) for each in sizes.values()):
+        return None
+    large = {name: torch.where(sizes[name] < edge, 0.0, each) for name, each in terms.items()}
+    kept = {name: (each < edge) & (call.noise.choice(2, each) > 0) for name, each in sizes.items()}
+    small = {name: torch.where(kept[name], each, 0.0) for name, each in terms.items()}
+    total_of_large, size = total(large), reach(large)
+    return total_of_large + total(small), (total_of_large.abs() <= 8 * call.eps * size) & (size > 0)
+
+
+def _with_remains(opened: Open, remains: Any, whole: torch.Tensor, never: Any, scale: Any) -> Open:
+    """`opened`, and what `_remains` found, but for sums with terms that are not finite."""
+    if remains is None:
+        return opened
+    value, is_open = remains
+    is_open = is_open & ~never
+    return replace(
+        opened, others=(*opened.others, torch.where(is_open, value / scale, whole)), differs=opened.differs | is_open
+    )
+
+
 # Sums ----------------------------------------
 
 
@@ -129,7 +163,9 @@ def _sum_of(*names: str, total: Callable = lambda call, given: _first(call.on(**
         terms = {name: call.wide(name) * scale for name in names if isinstance(call[name], torch.Tensor)}
         finite = {name: _finite(each) for name, each in terms.items()}
         limit = call.limit * scale
-        if sum(float(each.abs().sum()) for each in finite.values()) <= limit:
+        magnitudes = lambda given: total(call, {name: each.abs() for name, each in given.items()})
+        remains = _remains(call, finite, lambda given: total(call, given), magnitudes)
+        if remains is None and sum(float(each.abs().sum()) for each in finite.values()) <= limit:
             return {}
         both = lambda parts, of: (
             total(call, {name: parts(each)[place] for name, each in of.items()}) for place in (0, 1)
@@ -137,8 +173,11 @@ def _sum_of(*names: str, total: Callable = lambda call, given: _first(call.on(**
         above, below = both(_signs, finite)
         risen, fallen = both(_infinities, terms)
         count = divisor(call, above)
-        whole = (total(call, terms) / count / scale).to(call.sum_dtype)
-        return {0: _sum_is_open(above, below, (risen > 0, fallen > 0), limit, whole, call.eps / scale / abs(count))}
+        sums = total(call, terms)
+        whole = (sums / count / scale).to(call.sum_dtype)
+        opened = _sum_is_open(above, below, (risen > 0, fallen > 0), limit, whole, call.eps / scale / abs(count))
+        never = (risen > 0) | (fallen > 0) | sums.isnan()
+        return {0: _with_remains(opened, remains, whole, never, count * scale)}
 
     return rule
 
@@ -190,6 +229,32 @@ def _where_added(call: Call) -> Found:
     return _sum_of("self", "src")(call) if call["reduce"] in ("sum", "add") else {}
 
 
+def _loses_small_numbers(x: torch.Tensor) -> bool:
+    """Whether what is added to a number in memory leaves none below the smallest normal one: so do GPUs add float32."""
+    return x.is_cuda and x.dtype == torch.float32
+
+
+def _added_in_memory(rule: Rule, *names: str) -> Rule:
+    """As `rule`, for operators that may add elements of these arguments to single numbers in memory."""
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        is_small = x.abs() < torch.finfo(torch.float32).smallest_normal
+        return torch.where(is_small, torch.zeros_like(x).copysign(x), x)
+
+    def in_memory(call: Call) -> Found:
+        given = dict(call.arguments)
+        found = rule(call)
+        call.arguments = given
+        if not _loses_small_numbers(call[names[0]]) or call["accumulate"] is False:
+            return found
+        plain, other = call.on(), cut(call.on(**{name: cut(call.wide(name)) for name in names}))
+        opened = found.get(0, Open((plain,)))
+        differs = opened.differs | ((plain != other) & (plain.abs() < 1e-30))
+        return {**found, 0: replace(opened, others=(*opened.others, other), differs=differs)}
+
+    return in_memory
+
+
 def _index_add(call: Call) -> Found:
     call.arguments["source"] = call.wide("source") * call.arguments.pop("alpha", 1)
     return _sum_of("self", "source")(call)
@@ -233,7 +298,14 @@ def _products(
         if other is not None and shape is not None:
             other = other.view(shape(call))
         any_zero = _are_minus_zeros(of, x, y if alpha >= 0 else -y, other)
-        if max(1.0, abs(alpha)) * float(a.abs().sum()) * float(b.abs().sum()) + small <= limit:
+        terms = {"x": a} if other is None else {"x": a, "other": _finite(other)}
+        plus = lambda given: given.get("other", 0.0)
+        remains = _remains(
+            call, terms, lambda given: of(given["x"], b) * alpha + plus(given),
+            lambda given: of(given["x"].abs(), b.abs()) * abs(alpha) + abs(plus(given)),
+        )  # fmt: skip
+        is_small = max(1.0, abs(alpha)) * float(a.abs().sum()) * float(b.abs().sum()) + small <= limit
+        if is_small and remains is None:
             return {} if any_zero is None else {0: Open(any_zero=any_zero)}
         both = lambda x, y: (of(x[0], y[0]) + of(x[1], y[1]), of(x[0], y[1]) + of(x[1], y[0]))
         above, below = both(_signs(a), _signs(b))
@@ -249,7 +321,9 @@ def _products(
             ups, downs = _signs(_finite(other))
             above, below, whole = above + ups, below + downs, whole + other
             risen, fallen = risen | (other == torch.inf), fallen | (other == -torch.inf)
-        opened = _sum_is_open(above, below, (risen, fallen), limit, whole / scale / scale, call.eps / scale / scale)
+        definition = whole / scale / scale
+        opened = _sum_is_open(above, below, (risen, fallen), limit, definition, call.eps / scale / scale)
+        opened = _with_remains(opened, remains, definition, risen | fallen | whole.isnan(), scale * scale)
         return {0: opened if any_zero is None else replace(opened, any_zero=any_zero)}
 
     return rule
@@ -365,6 +439,18 @@ def _product(call: Call) -> Found:
     return {0: Open(others, rises, falls, is_lost, shrinks & ~infinite, differs=is_rounded & ~zero & ~infinite)}
 
 
+def _remainder(call: Call) -> Found:
+    """Of a number a unit of which, or a few, are larger than the divisor: it may be anything in range, and nothing."""
+    x, y = _number(call, "self").double(), _number(call, "other").double()
+    eps = torch.finfo(call.dtype).eps
+    is_open = (4 * eps * x.abs() >= y.abs()) & x.isfinite() & y.isfinite() & (y != 0)
+    if not bool(is_open.any()):
+        return {}
+    zero = torch.zeros_like(is_open, dtype=torch.float64).copysign(x)
+    most = y.abs() * (1 - eps)
+    return {0: Open((zero, most.copysign(x if call.operator is aten.fmod else y)), differs=is_open)}
+
+
 # Squares and norms ----------------------------------------
 
 
@@ -400,6 +486,30 @@ def _spread(call: Call) -> Found:
                              for each in mean)]))  # fmt: skip
 
 
+def _weighted(call: Call, x: torch.Tensor, over: Callable[[torch.Tensor, str], torch.Tensor], name: str) -> Found:
+    """Where the weight is multiplied by a deviation from the mean, or by the inverse of the standard one, and that leaves
+    the range, or the terms do that are subtracted then; the product of all three does not."""
+    if call["weight"] is None:
+        return {}
+    by_channel = "layer" not in call.operator.__name__
+    shaped = lambda value: value.view(-1, *[1] * (x.dim() - 2)) if by_channel else value
+    weight = shaped(call.wide("weight"))
+    count = over(torch.ones_like(x), "sum")
+    mean = over(x, "sum") / count
+    away = x - mean
+    eps = call["epsilon"] if call["eps"] is None else call["eps"]
+    inverse = (over(away.square(), "sum") / count + eps).rsqrt()
+    scaled = weight.abs() * inverse
+    is_lost = torch.maximum(scaled, scaled * torch.maximum(x.abs(), mean.abs())) > call.limit
+    whole = weight * (away * inverse)
+    whole = whole if call["bias"] is None else whole + shaped(call.wide("bias"))
+    is_open = (is_lost | ((weight * away).abs() > call.limit)) & (whole.abs() <= torch.finfo(call.sum_dtype).max)
+    if not bool(is_open.any()):
+        return {}
+    above = weight * away > 0
+    return {0: Open((whole,), is_open & above, is_open & ~above, is_open & is_lost, differs=is_open)}
+
+
 def _normalised(rows: Callable[[Call, torch.Tensor, str], torch.Tensor], by_sums: bool, name: str = "input") -> Rule:
     """A rule for rows that are normalised by their mean and variance; `rows` adds up elements of each, or takes their
     extreme. `by_sums`: some kernel takes the mean as a sum; else all take a running mean, whose partial ones no order
@@ -413,7 +523,7 @@ def _normalised(rows: Callable[[Call, torch.Tensor, str], torch.Tensor], by_sums
         over = lambda each, how: rows(call, each, how)
         is_open = over(_finite(x).square(), "sum") > call.limit * scale * scale
         if not bool(is_open.any()):
-            return {}
+            return _weighted(call, call.wide(name), over, name)
         rises, falls, crosses = _sides(_finite(x), call.limit * scale, over)
         running = {each: call[each].clone() for each in ("running_mean", "running_var") if call[each] is not None}
         whole = _first(call.on(**{name: x}, **running))
@@ -518,9 +628,12 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _adaptive_pool),
     **{f"upsample_{name}".replace("upsample__", "_upsample_"): _sum_of("self") for name in _UPSAMPLES},
     **{f"upsample_{name}".replace("upsample__", "_upsample_"): _interpolated for name in _SIGNED_UPSAMPLES},
-    "scatter_add": _sum_of("self", "src"),
-    "index_add": _index_add,
-    **dict.fromkeys(("index_put", "scatter_reduce", "scatter"), _where_added),
+    "scatter_add": _added_in_memory(_sum_of("self", "src"), "self", "src"),
+    "index_add": _added_in_memory(_index_add, "self", "source"),
+    **dict.fromkeys(("index_put", "_index_put_impl"), _added_in_memory(_where_added, "self", "values")),
+    **dict.fromkeys(("scatter_reduce", "scatter"), _where_added),
+    "embedding_dense_backward": _added_in_memory(lambda call: {}, "grad_output"),
+    **dict.fromkeys(("fmod", "remainder"), _remainder),
     **dict.fromkeys(_LOSSES, _loss),
     **dict.fromkeys(("mm", "bmm"), _products("self", "mat2", _MATRICES)),
     "mv": _products("self", "vec", _MATRICES),

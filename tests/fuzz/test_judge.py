@@ -421,3 +421,23 @@ def test_the_derivative_of_a_mean_beside_a_deviation_that_is_not_a_number():
     for other, kind in (("v1.mean(-1) * (1 + 2e-15)", None), ("v1.mean(-1) * (1 + 1e-9)", judge.WRONG_VALUES)):
         found = check(program, Planted(r"v2\[1\] \* 1", other)).finding
         assert (found and found.kind) == kind
+
+
+def test_what_other_layouts_show_where_an_expanded_tensor_is_written_to():
+    """Its elements share memory, to which nothing of another layout is copied back."""
+    inputs = (Input((32,), "float32", values="quarters"), Input((4,), "float32", "expanded"))
+    statements = (Statement(("v1",), "F.softshrink(x0)"), Statement((), "x1.fill_(2)", writes="x1"))
+    program = Program(0, inputs, statements, ("v1",), (Call(1), Call(2)))
+    other = lambda function, x: torch.stack([function(each[None])[0] for each in x])
+    assert check(program, Planted(r"F\.softshrink\(x0\)", "other(F.softshrink, x0)", other=other)).finding is None
+    turned = Planted(r"(F\.softshrink\(x0\))", r"turned(\1)", turned=lambda x: torch.where(x == 0, -x, x))
+    assert check(program, turned).finding.kind == judge.SIGN_OF_ZERO
+
+
+def test_numbers_of_one_magnitude_are_disturbed_alike():
+    """In every second run: what cancels does so in those."""
+    numbers = torch.tensor([3e38, -3e38, 1.3, -1.3])
+    for seed in range(8):
+        made = Noise(seed, 8.0)(numbers)
+        if seed % 2:
+            assert torch.equal(made[::2], -made[1::2])

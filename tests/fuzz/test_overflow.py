@@ -348,3 +348,87 @@ def test_sums_within_an_operator_are_rounded(dtype):
         spoiled = in_rows((row,), lambda row: row + 0.25, 2)
         found = finding(program, pattern, r"spoiled(\1)", spoiled=spoiled)
         assert (found and found.kind) == kind, row
+
+
+@pytest.mark.parametrize("call", ["v1.mean(1)", "F.avg_pool1d(v1, 5)", "v1 @ v0[0]", "v1.sum(1)"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_small_terms_leave_where_large_ones_cancel(call, dtype):
+    """Any of them may be lost beside the large ones, or all, where a function of the sum tells how many. None is lost of
+    a row without large terms, or whose large terms do not cancel."""
+    large = torch.finfo(dtype).max
+    rows = (
+        f"torch.tensor([[1, 0.5, -{large}, {large}, 2], [1, 0.5, -1, 2, 1], [1, 1, {large / 16}, 1, 1]], dtype={dtype})"
+    )
+    specs = (Input((3, 5), str(dtype)[6:], values="unit"),)
+    texts = "v0 = x0 * 0 + 1", f"v1 = torch.where(x0 < 2, {rows}, 0)", f"v8 = ({call}).view(-1)", "v9 = torch.log(v8)"
+    program = planted_program(*texts, inputs=specs)
+    count = 5 if "mean" in call or "avg" in call else 1
+    for place, total, kind in ((0, 0.0, None), (0, 2.0, None), (0, 2.5, None), (1, 2.5, judge.WRONG_VALUES),
+                               (2, 4.0, judge.WRONG_VALUES)):  # fmt: skip
+        spoiled = in_rows((place,), lambda row: torch.full_like(row, total / count), 3)
+        found = finding(program, r"^(\(.*\)\.view\(-1\))$", r"spoiled(\1)", spoiled=spoiled)
+        assert (found and found.kind) == kind, (place, total)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["F.batch_norm(v1, None, None, weight=v2, training=True)", "F.group_norm(v1, 3, v2)", "F.layer_norm(v1.T, (3,), v2).T"],
+)  # fmt: skip
+def test_weights_by_which_a_deviation_overflows(call):
+    """(x - mean) * weight is out of range in the first channel, and not the whole; in the second no product is."""
+    specs = (Input((2, 3), "float32", values="unit"),)
+    if "group" in call:
+        rows, weight = "torch.tensor([[9.0, -9, 4, 3, 1, 2], [1, 2, 4, 5, 9, 8]]).view(2, 3, 2)", "[1.5e38, 2.0, 1.0]"
+    elif "layer" in call:
+        rows, weight = "torch.tensor([[9.0, -9, 9], [1, -9, 1], [-10, 18, 10]])", "[1.5e38, 2.0, 1.0]"
+    else:
+        rows, weight = "torch.tensor([[9.0, 4, 1], [-9, 3, 3]])", "[1.5e38, 2.0, 1.0]"
+    program = planted_program(f"v1 = x0[0, 0] * 0 + {rows}", f"v2 = x0[0, 0] * 0 + torch.tensor({weight})", f"v9 = {call}",
+                              inputs=specs)  # fmt: skip
+    pattern = r"^(F\..*)$"
+    large = lambda other: lambda x: torch.where(x.abs() > 1e37, other(x), x)
+    infinite = large(lambda x: torch.full_like(x, torch.inf).copysign(x))
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=infinite) is None
+    opposite = large(lambda x: torch.full_like(x, torch.inf).copysign(-x))
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=opposite).kind == judge.WRONG_VALUES
+    others = lambda x: torch.where(x.abs() < 1e37, torch.full_like(x, torch.inf).copysign(x), x)
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=others).kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize("call", ["torch.fmod(v1, v2)", "torch.remainder(v1, v2)"])
+def test_remainders_of_numbers_whose_units_are_larger_than_the_divisor(call):
+    """They are any number in range, and zero, of which there is an inverse; those of small numbers are what they are."""
+    texts = (
+        "v1 = (x0 + 1) * 0 + torch.tensor([1e27, 7.0])",
+        "v2 = x0 * 0 + 1.5",
+        f"v3 = {call}",
+        "v9 = torch.reciprocal(v3)",
+    )
+    program = planted_program(*texts, results=("v3", "v9"), inputs=(Input((2,), "float32", values="unit"),))
+    for place, other, kind in ((0, 0.0, None), (0, 0.75, None), (0, 1.0, None), (0, 30.0, judge.WRONG_VALUES),
+                               (1, 0.0, judge.WRONG_VALUES), (1, 0.5, judge.WRONG_VALUES)):  # fmt: skip
+        spoiled = in_rows((place,), lambda row: torch.full_like(row, other), 2)
+        found = finding(program, r"^(torch\.(?:fmod|remainder)\(.*\))$", r"spoiled(\1)", spoiled=spoiled)
+        assert (found and found.kind) == kind, (place, other)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["v1.index_put((x1,), v2, accumulate=True)", "v1.scatter_add(0, x1, v2)", "v1.index_add(0, x1, v2)"],
+)  # fmt: skip
+def test_small_numbers_that_are_added_in_memory(call, monkeypatch):
+    """A GPU loses what is smaller than the smallest normal number there; larger numbers stay, and all do on a CPU."""
+    inputs = (Input((3,), "float32", values="unit"), Input((3,), "int64", values="indices"))
+    texts = "v1 = x0 * 0 + torch.tensor([8e-39, 1.0, 8e-30])", "v2 = x0 * 0", f"v9 = {call}"
+    program = planted_program(*texts, inputs=inputs)
+    program = Program(**{**program.__dict__, "statements": (Statement(("x1",), "x1 * 0", EXACT), *program.statements)})
+    for loses in (True, False):
+        monkeypatch.setattr(terms, "_loses_small_numbers", lambda x, loses=loses: loses)
+        for place, kind in (
+            (0, None if loses else judge.WRONG_VALUES),
+            (1, judge.WRONG_VALUES),
+            (2, judge.WRONG_VALUES),
+        ):
+            spoiled = in_rows((place,), torch.zeros_like, 3)
+            found = finding(program, r"^(v1\.(?:index|scatter).*)$", r"spoiled(\1)", spoiled=spoiled)
+            assert (found and found.kind) == kind, (loses, place)
