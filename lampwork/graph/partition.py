@@ -11,14 +11,15 @@
 
 What the backward graph reads of the forward one is saved, or computed again: `choose` says which (views, constants and
 `full` are always made anew). Inputs are saved as they are; where the program writes to them, as a copy of what they
-held. So are those that eager's autograd would not hold on to, and the caller may write to before the backward pass:
-those of which the program made a copy, and those that are read only to compute something again.
+held. So are inputs, and results, that eager's autograd would not hold on to for the same gradients, and the caller may
+write to before the backward pass: those of which it keeps a copy or a conversion, and those that are read only to
+compute something again. What it reads through memory with a version of its own, the backward half reads so, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +45,15 @@ aten = torch.ops.aten
 
 #: Which forward values to save, of those that the backward graph reads.
 Choose = Callable[["Joined"], set[Node]]
+
+
+@record(frozen=False)
+class Kept:
+    """The tangents for whose gradients eager's autograd reads something that the caller can write to: it raises where
+    that was `noticed`, and reads what was written where it was not."""
+
+    noticed: set[int] = field(default_factory=set)
+    unnoticed: set[int] = field(default_factory=set)
 
 
 @record(frozen=False)
@@ -77,6 +87,8 @@ class Joined:
         self.tangents = self.placeholders[inputs:]
         self.written = {self.placeholders[index] for index, _ in functional.writes}
         self.forward_results = functional.results[: joint.results + joint.hidden]
+        #: What is read for gradients that eager computes without it.
+        self.lost: set[Node] = set()
         self.gradient_results = functional.results[joint.results + joint.hidden :]
         self.backward: set[Node] = set(self.tangents)
         for node in self.nodes:
@@ -124,22 +136,67 @@ class Joined:
     def copied(self) -> set[Node]:
         """Placeholders that are saved as a copy of what they held, if they are saved.
 
-        Autograd keeps what derivatives read, and raises where the caller has written to it meanwhile. What is read only
-        to compute that again, the caller may write to: statistics, or a tensor that a result is added to. Leaves that
-        want a gradient (parameters) are written between steps.
+        Autograd raises where the caller has written to what it keeps. The rest the caller may write to: statistics, a
+        tensor that a result is added to, what is converted first. Leaves that want a gradient (parameters) are written
+        between steps.
         """
-        kept = self._kept_by_autograd()
         return self.written | {
             node
             for node in self.placeholders[: self.inputs]
-            if node.meta.get(COPIED) or not (node in kept or _stays_between_steps(node))
+            if node.meta.get(COPIED) or not (node in self.kept or _stays_between_steps(node)) or node in self.lost
         }
 
-    def _kept_by_autograd(self) -> set[Node]:
-        """Forward nodes that derivatives read as they are or by views; and what a checkpointed function reads, which is
-        called again with that."""
+    @cached_property
+    def copied_results(self) -> set[Node]:
+        """Nodes whose memory the caller gets, and that are saved as a copy, if they are saved: as `copied`."""
+        if self.joint.held is None:
+            return set()
+        return {node for node in self.result_nodes if node not in self.kept or node in self.lost}
+
+    @cached_property
+    def result_nodes(self) -> dict[Node, list[int]]:
+        """The results that are made of each output of the graph."""
+        found: dict[Node, list[int]] = {}
+        for index, result in enumerate(self.forward_results):
+            if isinstance(result, FromGraph):
+                found.setdefault(self.outputs[result.index], []).append(index)
+        return found
+
+    @cached_property
+    def kept(self) -> dict[Node, Kept]:
+        """Of inputs and results: for which tangents eager's autograd keeps them."""
+        everything = {*range(len(self.tangents))}
+        if self.joint.held is None:
+            found = {node: Kept(everything) for node in self._read_by_derivatives()}
+        else:
+            found = {node: Kept(everything) for node in self._read(self._checkpointed())}
+        nodes = {(index, False): node for index, node in enumerate(self.placeholders[: self.inputs])}
+        nodes |= {(index, True): node for node, indices in self.result_nodes.items() for index in indices}
+        for each in (*self.joint.checked, *(self.joint.held or ())):
+            if (node := nodes.get((each.index, each.is_result))) is not None:
+                found.setdefault(node, Kept()).noticed.update(each.tangents)
+        for each in self.joint.unnoticed:
+            if (node := nodes.get((each.index, each.is_result))) is not None:
+                found.setdefault(node, Kept()).unnoticed.update(each.tangents)
+        return found
+
+    def lose(self, nodes: Iterable[Node]) -> None:
+        """The nodes turn out to be read for gradients that eager computes without them."""
+        self.lost.update(nodes)
+        for name in ("copied", "copied_results"):
+            self.__dict__.pop(name, None)
+
+    def _checkpointed(self) -> list[Node]:
+        """What checkpointed functions compute, which are called again with what they read."""
+        return [node for node in self.nodes if "checkpoint" in node.meta]
+
+    def _read_by_derivatives(self) -> set[Node]:
+        """Forward nodes that derivatives and checkpointed functions read as they are or by views."""
+        return self._read([*self.needed(), *self._checkpointed()])
+
+    def _read(self, pending: list[Node]) -> set[Node]:
+        """Forward nodes that others read as they are or by views."""
         needed = self.needed()
-        pending = [node for node in self.nodes if node in needed or "checkpoint" in node.meta]
         found: set[Node] = set()
         while pending:
             for each in pending.pop().all_input_nodes:
@@ -180,9 +237,10 @@ def _stays_between_steps(node: Node) -> bool:
 
 
 def is_copied(joined: Joined, node: Node) -> bool:
-    """Whether the backward half gets a copy of the saved node: of what an input held (`Joined.copied`), of what the
-    program returns a copy of, and of a view, which would keep all that it is a view of. The copy is dense."""
-    if node.op == "placeholder" or node.meta.get(COPIED):
+    """Whether the backward half gets a copy of the saved node: of what an input held (`Joined.copied`), of a result
+    that autograd does not keep, of what the program returns a copy of, and of a view, which would keep all that it is a
+    view of. The copy is dense."""
+    if node.op == "placeholder" or node.meta.get(COPIED) or node in joined.copied_results:
         return True
     return is_free(node) and node not in joined.given
 
@@ -198,8 +256,18 @@ def partition(
     joined = Joined(functional, joint, inputs)
     if not joint.wanted:
         return Halves(_forward(joined, [], ())[0], None, Backward(joint), joined)
-    joint = _with_layouts(joint, sizes)
-    chosen = choose(joined)
+    joint = replace(_with_layouts(joint, sizes), held=None, unnoticed=())
+    while True:
+        halves, lost = _cut(joined, joint, sizes, choose(joined))
+        if not lost:
+            return halves
+        joined.lose(lost)
+
+
+def _cut(
+    joined: Joined, joint: Joint, sizes: SymbolicSizes | None, chosen: Collection[Node]
+) -> tuple[Halves, list[Node]]:
+    """The halves that save `chosen`; and those among them that must be saved as copies instead (`Joined.lost`)."""
     saved = [node for node in joined.nodes if node in chosen]
     kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.copied]
     computed = [node for node in saved if node.op != "placeholder" or node in joined.copied]
@@ -215,7 +283,17 @@ def partition(
     facts = _saved(backward.graph, len(saved), len(numbers), len(joined.tangents))
     owners = [*((joined.placeholders.index(node), False) for node in kept_inputs), *((place, True) for place in places)]
     #: The tangents that each saved tensor is read for. There are no facts of a single one.
-    watched = {owner: set(each.tangents) for owner, each in zip(owners, facts)} if facts else dict.fromkeys(owners, {0})
+    readers = [{*each.tangents} for each in facts] if facts else [{0} for _ in owners]
+    lost, unnoticed = [], []
+    for position, (node, tangents) in enumerate(zip((*kept_inputs, *computed), readers, strict=True)):
+        kept = joined.kept.get(node)
+        if kept is None or (position >= len(kept_inputs) and is_copied(joined, node)) or tangents <= kept.noticed:
+            continue
+        if tangents <= kept.noticed | kept.unnoticed:
+            unnoticed.append(position)
+        elif not _stays_between_steps(node):
+            lost.append(node)
+    watched = {owner: each for position, (owner, each) in enumerate(zip(owners, readers)) if position not in unnoticed}
     link = Backward(
         joint,
         saved_inputs=tuple(joined.placeholders.index(node) for node in kept_inputs),
@@ -231,8 +309,9 @@ def partition(
             for each in joint.checked
             if not watched.get((each.index, each.is_result), set()).issuperset(each.tangents)
         ),
+        unnoticed=tuple(unnoticed),
     )
-    return Halves(forward, backward, link, joined)
+    return Halves(forward, backward, link, joined), lost
 
 
 def _saved(graph: torch.fx.Graph, saved: int, numbers: int, tangents: int) -> tuple[Saved, ...]:

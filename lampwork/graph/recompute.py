@@ -115,7 +115,8 @@ class Costs:
         unwanted = wanted_again or (node in self.returned and node not in self.read)
         if unwanted and self.can_be_computed(node):
             return INFINITE
-        if node in self.joined.given and not node.meta.get(COPIED):
+        is_lent = node.meta.get(COPIED) or node in self.joined.copied_results
+        if node in self.joined.given and not is_lent:
             return 1 + size
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
@@ -124,7 +125,7 @@ class Costs:
             if self.exact is not None and not is_dense(value.size(), value.stride()):
                 return INFINITE  # the copy would be, and what is called might add up in another order
             return 1 + 3 * size
-        if node in self.handed_out or node.meta.get(COPIED):
+        if node in self.handed_out or is_lent:
             return 1 + 3 * size
         return 1 + size * (1 if self.is_stored(node) else 2)
 

@@ -41,7 +41,7 @@ class WholeStep(Joined):
     def __init__(self, functional: FunctionalGraph) -> None:
         super().__init__(functional, Joint(0, 0, (), (), (), ()), len(functional.graph.nodes))
         self.gradient_results = ()
-        self.written = self.copied = set()  # memory of the caller's is written at the end
+        self.written = self.copied = self.copied_results = set()  # memory of the caller's is written at the end
 
     def needed(self) -> set[Node]:
         """The nodes of the backward passes: `remove_dead` has been here."""

@@ -92,7 +92,9 @@ class Joint:
     `moved`: inputs that are given another shape or memory in place, after the forward program. `views`: how results
     that are views of inputs and of outputs are made. `layouts[k]`: of gradient k, where each tangent is laid out as the
     graph has it. `checked`: what eager's autograd saves of what the caller sees. `saves`: it saves any tensor, so
-    that a second backward pass raises.
+    that a second backward pass raises. `unnoticed`: what it reads of that without a look at whether it was written,
+    through memory that has a version of its own. `held`: what it saves at all, running statistics and inputs that are
+    `moved`, too; None where that is not known. (Partitioning alone asks for these two.)
     """
 
     results: int
@@ -107,6 +109,8 @@ class Joint:
     layouts: tuple[GradientLayout, ...] = ()
     checked: tuple[Checked, ...] = ()
     saves: bool = True
+    unnoticed: tuple[Checked, ...] = ()
+    held: tuple[Checked, ...] | None = None
 
 
 @record
@@ -144,6 +148,8 @@ class Backward:
     gradients where the backward program fails; None where eager's operators cannot. It is stored as `replay` is.
     `saved`: of each saved tensor, inputs first, where there are several tangents. `checked`: of `joint.checked`, what
     is not among the saved tensors, or among those of fewer tangents; it is saved for the sake of its version.
+    `unnoticed`: places among the saved tensors, inputs first, of those that have versions of their own: the backward
+    program reads what the caller wrote there, as eager does.
     """
 
     joint: Joint
@@ -161,3 +167,4 @@ class Backward:
     eager: EagerBackward | bytes | None = None
     saved: tuple[Saved, ...] = ()
     checked: tuple[Checked, ...] = ()
+    unnoticed: tuple[int, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lampwork
 
@@ -49,3 +50,68 @@ def test_results(name, written, size):
     assert (eager is None) == (ours is None)
     if eager is not None:
         torch.testing.assert_close(ours, eager)
+
+
+#: Of a leaf, an activation and a number that varies.
+KEPT_OTHERWISE = {
+    # Views that have versions of their own: eager reads what was written.
+    "kron": lambda x, w, n: torch.kron(x, w),
+    "kron, and itself": lambda x, w, n: (torch.kron(x, w), (x * w).sum()),
+    "kron of a part": lambda x, w, n: torch.kron(x, w[1:]),
+    "unsafe view": lambda x, w, n: torch.ops.aten._unsafe_view(w, (2, 2)) * x.view(2, 2),
+    "unsafe view of a result": lambda x, w, n: ((v := x * 2), torch.ops.aten._unsafe_view(v, (2, 2)).exp().sin()),
+    # The result of a conversion, which is no memory of the caller's.
+    "converted": lambda x, w, n: x * w.double(),
+    "converted and itself": lambda x, w, n: (x * w.double(), w.erf()),
+    "norm": lambda x, w, n: (F.rms_norm(w.half(), (4,)), w * 2),
+    # A power of a number reads no result.
+    "power": lambda x, w, n: (x**n, w),
+    "power of an activation": lambda x, w, n: (w**n, w),
+    "power by name": lambda x, w, n: (torch.pow(x, n), w),
+    "exponential": lambda x, w, n: (n**x, w),
+    "power of half": lambda x, w, n: (x.half() ** n, w),
+    # What is read to compute something again.
+    "random result": lambda x, w, n: ((v := torch.randn(4)), torch.hypot((u := x * 2), v), u),
+    "beside a multiple": lambda x, w, n: ((v := w * 1), v.sin(), (w + x).exp().sin()),
+    "same as what is not differentiated": lambda x, w, n: ((v := x * 2).detach().exp(), v.exp()),
+    # Memory of a result's, with a version of its own.
+    "data": lambda x, w, n: ((v := x.exp()).data, v * w, v),
+    "data last": lambda x, w, n: ((v := x.exp()), v * w, v.data),
+    "data beside a view": lambda x, w, n: ((v := x.exp()).data, v.view(2, 2), v * w),
+}
+
+
+def _after_a_write(function, written, used, dtype, number):
+    """Versions of the results, and the gradient; None where autograd refuses."""
+    torch.manual_seed(0)
+    leaf = torch.linspace(0.25, 1.5, 4).requires_grad_()
+    w = (leaf * torch.tensor([0.5, 2.0, 1.5, 3.0])).to(dtype)
+    found = function(leaf, w, number)
+    results = [each for each in (found if isinstance(found, tuple) else (found,))]
+    tensors = [w, *results]
+    with torch.no_grad():
+        tensors[written % len(tensors)].mul_(2)
+    versions = [each._version for each in tensors]
+    roots = [each for each in results if each.requires_grad and each is not w]
+    roots = roots[used:] or roots
+    try:
+        torch.autograd.backward(roots, [torch.ones_like(each) for each in roots])
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+        return versions, None
+    return versions, leaf.grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("name", KEPT_OTHERWISE)
+def test_what_eager_keeps_otherwise(name, dtype):
+    compiled = lampwork.compile(KEPT_OTHERWISE[name], options={"cache": False})
+    for written in range(4):
+        for used in range(2):
+            for number in (2.5, 1.75, 3.5):
+                expected = _after_a_write(KEPT_OTHERWISE[name], written, used, dtype, number)
+                found = _after_a_write(compiled, written, used, dtype, number)
+                assert found[0] == expected[0], (written, used)
+                assert (found[1] is None) == (expected[1] is None), (written, used)
+                if expected[1] is not None:
+                    torch.testing.assert_close(found[1], expected[1], rtol=1e-3, atol=1e-3)

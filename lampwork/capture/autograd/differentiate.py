@@ -24,7 +24,7 @@ from lampwork.capture.autograd.derivatives import as_of_plain_tensors
 from lampwork.capture.autograd.gradient_layouts import layouts_of
 from lampwork.capture.autograd.reached import Arrivals, reached_nodes, reaching
 from lampwork.capture.autograd.result_views import ResultViews
-from lampwork.capture.autograd.saved_values import checked_tensors
+from lampwork.capture.autograd.saved_values import kept_by_eager
 from lampwork.capture.record.recorder import Recorder
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake, Unsupported
@@ -74,14 +74,8 @@ class _Differentiation:
         self.check_leaves()
         self.check_kept_gradients()
         moved = self.moved_inputs()
-        checked, saves = checked_tensors(
-            self.inputs,
-            self.outputs[: self.results],
-            made,
-            self.targets,
-            self.target_fakes,
-            moved,
-            self.recorder.checkpointed,
+        kept = kept_by_eager(
+            self.recorder, self.outputs[: self.results], made, self.targets, self.target_fakes, moved
         )  # the engine frees what is saved
         tangents = [self.tangent(fake) for fake in self.target_fakes]
         found = self.gradients(tangents, [edge for _, edge in candidates])
@@ -97,7 +91,7 @@ class _Differentiation:
         layouts = layouts_of([each for _, each in pairs], tangents)
         return Joint(
             self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved, views=views,
-            layouts=layouts, checked=checked, saves=saves,
+            layouts=layouts, checked=kept.checked, saves=kept.saves, unnoticed=kept.unnoticed, held=kept.held,
         )  # fmt: skip
 
     # What is differentiated -----------------------------------------------------------------------

@@ -3,6 +3,7 @@
     y = x.exp(); return y       y is saved: y.add_(1), y.t_(), y[0].zero_() before the backward pass make it raise
     y = x * w; return y         x and w are
     y = x + w; return y         nothing is
+    y = kron(x, w); return y    their memory is, by views that have versions of their own: it reads what was written
 
 The backward half of a region reads what is cheapest, which may be none of these: a mask in place of the values that it
 was made of, or nothing at all. What a program writes itself, the engine notices while the derivatives are recorded.
@@ -11,62 +12,108 @@ was made of, or nothing at all. What a program writes itself, the engine notices
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lampwork import _torch
 from lampwork.capture.autograd.reached import reaching
+from lampwork.capture.record.recorder import Recorder
 from lampwork.fakes.fake import Fake
 from lampwork.ir.differentiation import Checked, Made, Output
+from lampwork.ir.record import record
 
 
-def checked_tensors(
-    inputs: Sequence[Any],
+@record
+class KeptByEager:
+    """As in `Joint`."""
+
+    checked: tuple[Checked, ...]
+    unnoticed: tuple[Checked, ...]
+    held: tuple[Checked, ...] | None
+    saves: bool
+
+
+#: A graph input or a result (`True`), by its index.
+_Owner = tuple[int, bool]
+
+
+def kept_by_eager(
+    recorder: Recorder,
     outputs: Sequence[Any],
     made: Sequence[Made],
     targets: Sequence[Output],
     target_fakes: Sequence[Fake],
     moved: Collection[int],
-    checkpointed: Collection[range] = (),
-) -> tuple[tuple[Checked, ...], bool]:
-    """The inputs and results whose versions eager's backward pass compares, and whether it saves any tensor, which a
-    backward pass frees. Inputs that are `moved` are left out: they change after they are saved. So are nodes whose
-    sequence number is in `checkpointed`: what they save is computed again."""
-    owners: dict[int, tuple[int, bool]] = {}
-    for position, fake in enumerate(outputs):
-        if made[position].kind == "plain":
-            owners[_torch.storage_key(fake)] = position, True
-    for target, fake in zip(targets, target_fakes, strict=True):
-        owners[_torch.storage_key(fake)] = target.index, not target.written
-    for index, fake in reversed(list(enumerate(inputs))):
+) -> KeptByEager:
+    """The inputs and results that eager's backward pass reads, and whether it saves any tensor, which a backward pass
+    frees. Inputs that are `moved` are not `checked`: they change after they are saved. Nodes that were made in
+    checkpointed functions are left out: what they save is computed again."""
+    owners: dict[int, list[tuple[_Owner, Fake]]] = {}
+    for index, fake in enumerate(recorder.inputs):
         if isinstance(fake, Fake):
-            owners[_torch.storage_key(fake)] = index, False
-    found: dict[tuple[int, bool], int] = {}
-    saves = bool(checkpointed)
+            owners.setdefault(_torch.storage_key(fake), []).append(((index, False), fake))
+    for target, fake in zip(targets, target_fakes, strict=True):
+        owners.setdefault(_torch.storage_key(fake), []).append(((target.index, not target.written), fake))
+    for position, fake in reversed(list(enumerate(outputs))):
+        if made[position].kind == "plain":
+            owners.setdefault(_torch.storage_key(fake), []).append(((position, True), fake))
+    checked: dict[_Owner, int] = {}
+    unnoticed: dict[_Owner, int] = {}
+    all_tangents = (1 << len(targets)) - 1
+    held: dict[_Owner, int] = {(index, False): all_tangents for index in moved}
+    saves = bool(recorder.checkpointed)
     for node, tangents in reaching(target_fakes).items():
-        if any(_torch.sequence_number(node) in each for each in checkpointed):
+        number = _torch.sequence_number(node)
+        if any(number in each for each in recorder.checkpointed):
             continue
-        for saved in _saved(node):
+        left_out = _left_out(node) if any(number in each for each in recorder.given_numbers) else ()
+        for name, saved in _saved(node):
             saves = True
-            owner = owners.get(_torch.storage_key(saved))
-            if owner is not None and (owner[1] or owner[0] not in moved):
+            if name in left_out:
+                continue
+            sharing = owners.get(_torch.storage_key(saved), ())
+            noticing = [owner for owner, fake in sharing if _torch.shares_version(saved, fake)]
+            for owner, _ in sharing:
+                found = held if owner in noticing else unnoticed
                 found[owner] = found.get(owner, 0) | tangents
-    checked = tuple(
-        Checked(index, is_result, tuple([each for each in range(len(targets)) if bits >> each & 1]))
+            # Eager's kernels write to running statistics without a change of their version.
+            if "_running_" not in name:
+                for owner in noticing[:1]:
+                    if owner[1] or owner[0] not in moved:
+                        checked[owner] = checked.get(owner, 0) | tangents
+    count = len(targets)
+    return KeptByEager(
+        _by_index(checked, count),
+        _by_index(unnoticed, count),
+        # What methods of the user's keep, autograd does not tell.
+        None if recorder.own_gradients else _by_index(held, count),
+        saves,
+    )
+
+
+def _by_index(found: Mapping[_Owner, int], count: int) -> tuple[Checked, ...]:
+    return tuple(
+        Checked(index, is_result, tuple([each for each in range(count) if bits >> each & 1]))
         for (index, is_result), bits in sorted(found.items())
     )
-    return checked, saves
 
 
-def _saved(node: Any) -> Iterator[Fake]:
-    """The tensors that a node of eager's autograd saves."""
+def _left_out(node: Any) -> tuple[str, ...]:
+    """What a node saves for a tensor that stands for a number, and that of the operator which takes the number does
+    not: the derivative of a power with respect to its base reads no result."""
+    is_exponent = type(node).__name__.startswith("PowBackward1") and node.next_functions[1][0] is None
+    return ("_raw_saved_result",) if is_exponent else ()
+
+
+def _saved(node: Any) -> Iterator[tuple[str, Fake]]:
+    """The tensors that a node of eager's autograd saves, each with the attribute that holds it."""
     kind: Any = type(node)
     for name in _names(kind):
-        yield from _torch.saved_by(node, name)
+        for each in _torch.saved_by(node, name):
+            yield name, each
 
 
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """The attributes of a kind of node that hold what it saves. Running statistics are left out: eager's kernels write
-    to them without a change of their version."""
-    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_") and "_running_" not in name)
+    """The attributes of a kind of node that hold what it saves."""
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

@@ -52,7 +52,8 @@ class Versions:
             neighbours, beside = of_inputs.get(key, []), of_outputs[key]
             if any(fake is each for each in neighbours):
                 continue
-            first = neighbours or beside[:1]
+            # Autograd ties those with a history together, and hands them out as they are.
+            first = neighbours or [each for each in beside if each.requires_grad] or beside
             is_separate = fake is not first[0] and not any(
                 _torch.shares_version(fake, each) for each in (*neighbours, *beside) if each is not fake
             )

@@ -112,6 +112,8 @@ class Recording:
         self._written_in_checkpoint: set[int] = set()
         #: Sequence numbers of the nodes of autograd that were made inside of checkpointed functions.
         self.checkpointed: list[range] = []
+        #: And of those of operators that were given a tensor where the program has a number.
+        self.given_numbers: list[range] = []
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
         #: What the program calls at present, or called last, was given these arguments.
@@ -254,6 +256,15 @@ class Recording:
             before |= self._written_in_checkpoint
             self.checkpointed.append(range(first, _torch.next_sequence_number()))
             self._checkpoint, self._written_in_checkpoint, self._keeps = outer, before, kept_outside
+
+    @contextmanager
+    def taking_number(self) -> Iterator[None]:
+        """What operators are called with inside stands for a number of the program's."""
+        first = _torch.next_sequence_number()
+        try:
+            yield
+        finally:
+            self.given_numbers.append(range(first, _torch.next_sequence_number()))
 
     @contextmanager
     def computed_again(self, number: int = 0) -> Iterator[int]:

@@ -148,7 +148,9 @@ class ScalarFamily(StandInFamily):
                 return left**exponent
         elif has_zero(beside.size()):
             return 1.0**beside
-        made = self._as_tensor(left, right) ** self._as_tensor(right, left)
+        base, exponent = self._as_tensor(left, right), self._as_tensor(right, left)
+        with self.world.recorder.taking_number():
+            made = base**exponent
         is_dense = beside is right or beside.is_contiguous()
         if is_dense and made.stride() != contiguous(made.size()):
             # Powers of a number are contiguous; and dimensions that are one long lie otherwise beside a

@@ -82,7 +82,10 @@ class Differentiated:
         self.forward, self.backward, self.fell_back, self.graphs = forward, backward, fell_back, graphs
         self.relaid = relaid
         #: Graph inputs that second derivatives need and autograd does not keep.
-        self.kept = tuple(index for index in link.replayed if index not in link.saved_inputs)
+        self.saved_inputs = {
+            index: place for place, index in enumerate(link.saved_inputs) if place not in link.unnoticed
+        }
+        self.kept = tuple(index for index in link.replayed if index not in self.saved_inputs)
         self.replayed: Replayed | None = None
         #: The sizes with which the backward program has run to its end: every operator was seen to fit its plan.
         self.proven: set[tuple[int, ...]] = set()
@@ -367,7 +370,7 @@ class Differentiated:
         if self.link.unrepeatable or self.link.replay is None:
             raise Gone(self.link.unrepeatable)
         inputs = dict(zip(self.kept, run.kept.get() if run.kept is not None else (), strict=True))
-        inputs.update(zip(self.link.saved_inputs, saved))
+        inputs.update((index, saved[place]) for index, place in self.saved_inputs.items())
         if self.replayed is None:
             self.replayed = Replayed(self.link.replay)
         return self.replayed.gradients(inputs, self.joint.wanted, tangents, history)
@@ -469,6 +472,9 @@ class LampworkRegion(torch.autograd.Function):
         else:
             saved += [results[index] for index in run.memory.watched]
             saved += token
+        for place in link.unnoticed:
+            if place < len(link.saved_inputs) or run.memory is None:
+                saved[place] = saved[place].data
         if hooked:
             run.hooked = tuple([_handed(tensor) for tensor in saved])
         if link.checked:

@@ -324,14 +324,15 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     differentiation.Joint: (
         INT, INT, many(of(differentiation.Output)), many(of(differentiation.Made)), INTS, many(INTS), INTS, INTS,
         of(differentiation.Views), many(of(differentiation.GradientLayout)),
-        many(of(differentiation.Checked)), BOOL,
+        many(of(differentiation.Checked)), BOOL, many(of(differentiation.Checked)),
+        many(of(differentiation.Checked)) | NONE,
     ),
     differentiation.Tangent: (INTS | NONE, INTS | NONE),
     differentiation.Saved: (INTS, SIZES, SIZES),
     differentiation.Backward: (
         of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
         BYTES | NONE, INTS, STR, TEXTS, BYTES | NONE, many(of(differentiation.Saved)),
-        many(of(differentiation.Checked)),
+        many(of(differentiation.Checked)), INTS,
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),

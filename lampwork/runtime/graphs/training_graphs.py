@@ -376,7 +376,8 @@ class Memory:
         self.size_bytes = sum(storages.values())
         shown = range(self.graphs.shown)
         #: Results that are saved as they are returned: autograd must notice when the caller writes to them.
-        saved = {id(results[index]) for index in link.saved_results}
+        first = len(link.saved_inputs)
+        saved = {id(results[index]) for k, index in enumerate(link.saved_results) if first + k not in link.unnoticed}
         self.watched = tuple(index for index in shown if id(results[index]) in saved)
         fresh = [isinstance(each, FromBuffer) for each in self.graphs.artifact.program.results]
         self._shown = owners_alone(results[: len(shown)], fresh)

@@ -67,6 +67,21 @@ FAULTS = (
         "attributes and hooks that were absent from modules are not guarded",
     ),
     Fault(
+        "power-of-number-keeps-result", "capture/autograd/saved_values.py",
+        'return ("_raw_saved_result",) if is_exponent else ()', "return ()",
+        "a write to a power of a number raises, as to one of a tensor",
+    ),
+    Fault(
+        "views-with-versions-of-their-own", "capture/autograd/saved_values.py",
+        "if _torch.shares_version(saved, fake)]", "if True]",
+        "a write is noticed through views that have versions of their own",
+    ),
+    Fault(
+        "first-has-the-version", "capture/leave/versions.py",
+        "first = neighbours or [each for each in beside if each.requires_grad] or beside", "first = neighbours or beside",
+        "`x.data` returned before `x` has the version of what the backward pass reads",
+    ),
+    Fault(
         "keys-at-one-place", "capture/outside/guards.py",
         "return self._intern((KeyAt, id(base), index), KeyAt, base, index)", "return self._intern((KeyAt, id(base)), KeyAt, base, index)",
         "all keys of a dict are one source",

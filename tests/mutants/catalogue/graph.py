@@ -143,13 +143,26 @@ FAULTS = (
     ),
     Fault(
         "inputs-kept-as-they-are", "graph/partition.py",
-        "if node.meta.get(COPIED) or not (node in kept or _stays_between_steps(node))", "if node.meta.get(COPIED)",
+        "if node.meta.get(COPIED) or not (node in self.kept or _stays_between_steps(node)) or node in self.lost",
+        "if node.meta.get(COPIED)",
         "what is computed again is computed of inputs that the caller may write to meanwhile",
     ),
     Fault(
         "returned-copy-is-kept", "graph/partition.py",
-        'if node.op == "placeholder" or node.meta.get(COPIED):', 'if node.op == "placeholder":',
+        'if node.op == "placeholder" or node.meta.get(COPIED) or node in joined.copied_results:',
+        'if node.op == "placeholder" or node in joined.copied_results:',
         "a copy that the program returns is what the backward pass reads",
+    ),
+    Fault(
+        "results-kept-as-they-are", "graph/partition.py",
+        'if node.op == "placeholder" or node.meta.get(COPIED) or node in joined.copied_results:',
+        'if node.op == "placeholder" or node.meta.get(COPIED):',
+        "a result that eager does not keep is what the backward pass reads, and the caller may write to it",
+    ),
+    Fault(
+        "kept-for-other-tangents", "graph/partition.py",
+        "            lost.append(node)\n", "            pass\n",
+        "what eager keeps for one result is read for another, too, and the caller may write to it",
     ),
     Fault(
         "gradients-of-other-tangents", "graph/partition.py",

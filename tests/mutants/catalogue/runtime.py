@@ -150,6 +150,11 @@ FAULTS = (
         "an input that is changed before the backward pass raises no error",
     ),
     Fault(
+        "unnoticed-with-its-version", "runtime/autograd/differentiate.py",
+        "                saved[place] = saved[place].data\n", "                pass\n",
+        "a write to what eager reads by a view with a version of its own raises",
+    ),
+    Fault(
         "written-not-marked", "runtime/autograd/differentiate.py",
         "        if owner.written:\n            ctx.mark_dirty(", "        if False:\n            ctx.mark_dirty(",
         "autograd does not learn that an input was written",
