@@ -56,9 +56,30 @@ def _without_what_nobody_reads():
     for name in ("torch.testing._internal.common_utils", "torch.testing._internal.opinfo.core"):
         if name in sys.modules:
             sys.modules[name].extract_test_fn = lambda: None
-    # Collections of garbage, of which tests ask for many, go through what was made since: not through a million objects.
+    _freeze()
+
+
+def _freeze():
+    """Collections of garbage, of which tests ask for many, go through what was made since: not through a million objects."""
     gc.collect()
     gc.freeze()
+
+
+#: What so many tests leave behind (caches, modules) is frozen, too.
+_TESTS_BETWEEN_FREEZES = 200
+_not_frozen = 0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Freezes between files: what one test of a file makes another may drop, and look whether it is gone."""
+    global _not_frozen
+    result = yield
+    _not_frozen += 1
+    if _not_frozen >= _TESTS_BETWEEN_FREEZES and nextitem is not None and nextitem.path != item.path:
+        _not_frozen = 0
+        _freeze()
+    return result
 
 
 @pytest.fixture(autouse=True, scope="session")
