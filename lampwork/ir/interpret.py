@@ -43,10 +43,17 @@ def convert(values: np.ndarray, dtype: str) -> np.ndarray:
         return values != 0
     if dtype == "bfloat16":
         return round_bfloat16(values.astype(np.float32))
-    if values.dtype.kind == "f" and dtype not in FLOATING and dtype.startswith("u"):
-        # Negative floats wrap through int64, as in C on x86.
-        return values.astype(np.int64).astype(dtype)
+    if values.dtype.kind == "f" and dtype not in FLOATING:
+        limit = 2.0 ** (converted_bits(dtype) - 1)
+        values = values.astype(np.float64)
+        return np.where(np.abs(values) < limit, values, -limit).astype(np.int64).astype(dtype)
     return values.astype(dtype)
+
+
+def converted_bits(dtype: str) -> int:
+    """How many bits the integer has that ATen converts a float to first, to keep the low ones; what does not fit there
+    is its smallest number, as on x86."""
+    return 64 if dtype in ("int64", "uint64", "uint32", "uint8") else 32
 
 
 def size_values(value: Size, environment: Environment) -> Any:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from lampwork.ir.interpret import converted_bits
 from lampwork.ir.loops import (
     FIRSTS,
     POSITIONS,
@@ -72,9 +73,11 @@ def _round_bfloat16(value: float) -> float:
 
 
 def cast(value: Number, dtype: str) -> Number:
-    """torch's `.to(dtype)` for values in range; NaN and infinities become 0 in integers."""
+    """torch's `.to(dtype)`, as `interpret.convert`."""
     if dtype in _BITS and isinstance(value, float):
-        value = 0 if math.isnan(value) or math.isinf(value) else int(value)
+        least = -(1 << converted_bits(dtype) - 1)
+        is_large = dtype == "uint64" and 2.0**63 <= value < 2.0**64
+        value = int(value) if is_large or abs(value) < -least else least
     return wrap(value, dtype)
 
 

@@ -42,7 +42,8 @@ def cast(build: Builder, value: Value, source: str, target: str, native_half: bo
 def float_to_integer(build: Builder, value: Value, target: str) -> Value:
     """Truncation; NaN and what does not fit give the smallest integer of the conversion's width, as on x86.
 
-    Narrow types convert through int32 (int64 from float64) and keep the low bits, as compiled C++ does.
+    Narrow types convert through int32 and keep the low bits; ATen takes int64 for uint8,
+    which gives the same of float32.
     """
     type = REGISTER[target]
     if target == "uint64":
@@ -51,7 +52,8 @@ def float_to_integer(build: Builder, value: Value, target: str) -> Value:
         small = build.select(large, build.fsub(value, limit), value)
         bits = _truncate(build, small, "i64")
         return build.binary("xor", bits, build.select(large, build.integer(-(1 << 63)), build.integer(0)))
-    width = 64 if target in ("int64", "uint32") or (value.type == "double" and target != "int32") else 32
+    wide = target in ("int64", "uint32") or (target == "uint8" and value.type == "double")
+    width = 64 if wide else 32
     return build.convert("trunc", _truncate(build, value, f"i{width}"), type)
 
 

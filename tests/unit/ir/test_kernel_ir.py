@@ -161,6 +161,8 @@ def test_values_are_rounded_to_their_type(value, dtype, expected):
 
 def test_cast_truncates_floats():
     assert cast(-2.7, "int32") == -2
+    assert [cast(1e12 + 85.0, each) for each in ("int8", "int16", "uint8", "int32")] == [0, 0, 85, -(1 << 31)]
+    assert cast(math.nan, "int8") == cast(-math.inf, "uint16") == 0
     assert cast(0.3, "bool") is True
 
 
