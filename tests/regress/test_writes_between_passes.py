@@ -115,3 +115,17 @@ def test_what_eager_keeps_otherwise(name, dtype):
                 assert (found[1] is None) == (expected[1] is None), (written, used)
                 if expected[1] is not None:
                     torch.testing.assert_close(found[1], expected[1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, 3)])
+def test_operands_of_a_product(part):
+    """Of sizes that may be 1, the product of stacks reads copies where eager's reads views."""
+    program = lambda x: x @ x
+    for function in (program, lampwork.compile(program, dynamic=True, options={"cache": False})):
+        x = torch.randn(1, 2, 2 if part == slice(None) else 5).requires_grad_()
+        operand = x[..., part]
+        result = function(operand)
+        with torch.no_grad():
+            operand.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()

@@ -18,6 +18,7 @@ from typing import Any
 from lampwork import _torch
 from lampwork.capture.autograd.reached import reaching
 from lampwork.capture.record.recorder import Recorder
+from lampwork.capture.record.reshapes import VIEW_IN_EAGER
 from lampwork.fakes.fake import Fake
 from lampwork.ir.differentiation import Checked, Made, Output
 from lampwork.ir.record import record
@@ -57,6 +58,12 @@ def kept_by_eager(
     for position, fake in reversed(list(enumerate(outputs))):
         if made[position].kind == "plain":
             owners.setdefault(_torch.storage_key(fake), []).append(((position, True), fake))
+    #: By memory of copies: what eager has in their place.
+    viewed = {
+        _torch.storage_key(node.meta["val"]): node.args[0].args[0].meta["val"]
+        for node in recorder.graph.nodes
+        if node.meta.get(VIEW_IN_EAGER)
+    }
     checked: dict[_Owner, int] = {}
     unnoticed: dict[_Owner, int] = {}
     all_tangents = (1 << len(targets)) - 1
@@ -71,6 +78,7 @@ def kept_by_eager(
             saves = True
             if name in left_out:
                 continue
+            saved = viewed.get(_torch.storage_key(saved), saved)
             sharing = owners.get(_torch.storage_key(saved), ())
             noticing = [owner for owner, fake in sharing if _torch.shares_version(saved, fake)]
             for owner, _ in sharing:

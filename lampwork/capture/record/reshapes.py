@@ -13,12 +13,15 @@ from typing import Any
 
 import torch
 
-from lampwork.fakes.fake import DataDependent
+from lampwork.fakes.fake import DataDependent, Fake
 from lampwork.fakes.strides import at_least_for_all, is_contiguous
-from lampwork.fakes.symbolic import by_contents
+from lampwork.fakes.symbolic import by_contents, hint_of
 from lampwork.fakes.views import inferred, view_strides
 
 aten = torch.ops.aten
+
+#: In the `meta` of reshaped copies in whose place eager has a view, in the sizes of the call at least.
+VIEW_IN_EAGER = "view in eager"
 
 
 def may_be_one(tensor: torch.Tensor) -> bool:
@@ -54,7 +57,13 @@ def rearranged(tensor: torch.Tensor, size: Any) -> torch.Tensor:
             strides = view_strides(tensor.shape, tensor.stride(), shape)
     except DataDependent:
         strides = None
-    return tensor.view(shape) if strides is not None else _copied(tensor, shape)
+    if strides is not None:
+        return tensor.view(shape)
+    made = _copied(tensor, shape)
+    old, new = (tuple(map(hint_of, sizes)) for sizes in (tensor.shape, shape))
+    if isinstance(made, Fake) and view_strides(old, tuple(map(hint_of, tensor.stride())), new) is not None:
+        made.node.meta[VIEW_IN_EAGER] = True
+    return made
 
 
 def _copied(tensor: torch.Tensor, shape: Any) -> torch.Tensor:

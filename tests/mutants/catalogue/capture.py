@@ -77,6 +77,11 @@ FAULTS = (
         "a write is noticed through views that have versions of their own",
     ),
     Fault(
+        "copies-in-place-of-views", "capture/autograd/saved_values.py",
+        "saved = viewed.get(_torch.storage_key(saved), saved)", "saved = saved",
+        "a write to an operand of a product is not noticed where sizes may be 1",
+    ),
+    Fault(
         "first-has-the-version", "capture/leave/versions.py",
         "first = neighbours or [each for each in beside if each.requires_grad] or beside", "first = neighbours or beside",
         "`x.data` returned before `x` has the version of what the backward pass reads",
