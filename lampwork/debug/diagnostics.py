@@ -64,7 +64,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     # Break --------------------------------------------------------------------------------------------------------
     "aliasing": Meaning(
         "break",
-        "Two tensors of the call share memory through different storages.",
+        "Two tensors of the call share memory through different storages, or as element types that do not fit.",
         "Derive both from one tensor, or clone one of them.",
     ),
     "attribute-write": Meaning(

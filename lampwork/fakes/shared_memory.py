@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -98,3 +99,14 @@ def _places(begin: int, dims: _Dims) -> set[int]:
     for step, extent in dims:
         found = {place + step * number for place in found for number in range(extent)}
     return found
+
+
+def is_one_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether tensors that overlap are views of one row of elements, of the smallest of their element types: elements
+    are what lies in memory, and those of larger types begin at multiples of their size from the first one on."""
+    if all(each.dtype == tensors[0].dtype for each in tensors):
+        return True
+    if any(each.dtype is torch.bool or each.is_conj() or each.is_neg() for each in tensors):
+        return False
+    first = min(each.storage_offset() * each.itemsize for each in tensors)
+    return all(first % each.itemsize == 0 for each in tensors)

@@ -20,8 +20,8 @@ both.
 
 Guarantees: no operator in the result writes to its arguments; values have the strides that eager gives them; random
 operators keep their order, and draw what eager draws into memory of the recorded layout. Raises `CompileError` for
-writes that cannot be distinguished statically (inputs of different element types in one storage, views outside of their
-input).
+writes that cannot be distinguished statically (inputs in one storage whose element types do not fit, views outside of
+their input).
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ import torch.fx
 from torch.fx import Node
 
 from lampwork import _torch
-from lampwork.errors import CompileError
+from lampwork.errors import CompileError, OffsetError
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import same_sizes
+from lampwork.fakes.shared_memory import is_one_memory
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.graph.build import drawn, emit, place, same_metadata, select, value_of
 from lampwork.graph.in_place import FILLS, SHORTCUTS, functional_of
@@ -146,15 +147,20 @@ class Functionalizer:
         return view
 
     def add_overlapping_inputs(self, nodes: list[Node], members: list[int], beyond: list[Fake]) -> None:
-        """One flat root over inputs of a storage, and over what the program reaches `beyond` them; each input is a
-        strided view of it."""
+        """One flat root over inputs of a storage, and over what the program reaches `beyond` them, in the smallest of
+        their element types; each input is a strided view of it, or of a part of it as another type."""
         fakes = [nodes[index].meta["val"] for index in members]
+        smallest = min(range(len(fakes)), key=lambda each: fakes[each].itemsize)
+        unit = fakes[smallest].itemsize
         if any(fake.dtype != fakes[0].dtype for fake in (*fakes, *beyond)):
-            raise self.fail("inputs of different element types share memory that is written")
-        low = min(fake.storage_offset() for fake in (*fakes, *beyond))
-        high = max(end_of(fake) for fake in (*fakes, *beyond))
-        first = self.placeholders[members[0]]
-        flat = emit(self.graph, aten.as_strided.default, (first, [high - low], [1], low), {}, nodes[members[0]])
+            if any(type(fake.storage_offset()) is not int for fake in fakes):
+                raise OffsetError("inputs of different element types share memory, and begin somewhere in it")
+            if beyond or not is_one_memory(fakes):
+                raise self.fail("inputs of different element types share memory that is written")
+        low = min(fake.storage_offset() * (fake.itemsize // unit) for fake in (*fakes, *beyond))
+        high = max(end_of(fake) * (fake.itemsize // unit) for fake in (*fakes, *beyond))
+        first = self.placeholders[members[smallest]]
+        flat = emit(self.graph, aten.as_strided.default, (first, [high - low], [1], low), {}, nodes[members[smallest]])
         memory = Memory(flat, tuple(members), is_flat=True)
         memory.root = View(memory, flat.meta["val"])
         if beyond or any(map(overlaps_itself, fakes)):
@@ -162,10 +168,28 @@ class Functionalizer:
             index = min(members, key=lambda index: self.region_fake(index).storage_offset())
             memory.row = (index, low - self.region_fake(index).storage_offset())
         for index, fake in zip(members, fakes):
-            layout = (list(fake.size()), list(fake.stride()), fake.storage_offset() - low)
-            view = View(memory, fake, memory.root, aten.as_strided.default, layout, like=nodes[index])
+            if fake.dtype == memory.root.fake.dtype:
+                layout = (list(fake.size()), list(fake.stride()), fake.storage_offset() - low)
+                view = View(memory, fake, memory.root, aten.as_strided.default, layout, like=nodes[index])
+            else:
+                view = self.part_of_other_type(memory, fake, low, nodes[index])
             view.node, view.generation = self.placeholders[index], 0
             self.views[nodes[index]] = view
+
+    def part_of_other_type(self, memory: Memory, fake: Fake, low: Any, like: Node) -> View:
+        """An input of another element type than the flat root, which begins at element `low` of the storage."""
+        view = memory.root
+        times = fake.itemsize // view.fake.itemsize
+        begin, end = fake.storage_offset() * times - low, end_of(fake) * times - low
+        chain: list[tuple[Any, tuple]] = [(aten.slice.Tensor, (0, begin, end)), (aten.view.dtype, (fake.dtype,))]
+        if is_contiguous(fake):
+            chain.append((aten.view.default, (list(fake.size()),)))
+        else:
+            chain.append((aten.as_strided.default, (list(fake.size()), list(fake.stride()), 0)))
+        for op, args in chain[:-1]:
+            made = evaluate(op, (view.fake, *args), {})
+            view = View(memory, made, view, op, args, {}, like)
+        return View(memory, fake, view, *chain[-1], {}, like)
 
     # Reading --------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from lampwork.capture.outside.guards import GuardList
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.errors import GraphBreak
+from lampwork.fakes.shared_memory import is_one_memory
 from lampwork.fakes.symbolic import SMALLEST_SIZE
 from lampwork.ir.guard import StorageGroups, TensorIs
 from lampwork.ir.number import NumberExpr
@@ -112,12 +113,18 @@ class TensorInputs:
             if not (written or copied or self.recorder.contents.compared_memory):
                 return
             # Tensors on "meta" have no memory, and the address of each of them is 0.
-            held = [(source, value) for source, value in zip(sources, self.values) if value.device.type != "meta"]
-            placed, values = tuple(source for source, _ in held), [value for _, value in held]
+            known = zip(sources, self.values, self.fakes_of_tensors(), strict=True)
+            held = [each for each in known if each[1].device.type != "meta"]
+            placed, values = tuple(source for source, _, _ in held), [value for _, value, _ in held]
+            keys = [_torch.storage_key(fake) for _, _, fake in held]
             groups = overlapping(values)
             for group in groups:
                 if len({_torch.storage_key(values[index]) for index, _ in group}) > 1:
                     raise Break("aliasing", "two tensors share memory through different storages")
+                members = [index for index, _ in group]
+                is_written = any(keys[index] in self.recorder.written for index in members)
+                if is_written and not is_one_memory([values[index] for index in members]):
+                    raise Break("aliasing", "two tensors share memory as element types that do not fit")
             if len(placed) > 1:
                 self.guards.add(placed[0], ("storages",), lambda: StorageGroups(placed, groups))
 

@@ -111,9 +111,21 @@ def test_random_numbers_drawn_into_gaps_are_eagers():
 
 def test_writes_that_cannot_be_told_apart_are_refused():
     base = torch.zeros(8)
-    integers = base.view(torch.int32)
-    with pytest.raises(CompileError, match="element types"):
-        prepared(lambda x, y: (x.add_(1), y + 1)[1], base, integers)
+    for one, other in [
+        (base.view(torch.uint8), base.view(torch.bool)),  # a byte may be neither
+        (base[1:], base.view(torch.complex64)[1:]),  # an element begins in the middle of another
+    ]:
+        with pytest.raises(CompileError, match="element types"):
+            prepared(lambda x, y: (x.add_(1), y * 1)[1], one, other)
+
+
+def test_inputs_of_other_types_are_parts_of_one_row():
+    program = lambda x, y: (x.add_(1), y + 1)[1]
+    base, expected = torch.zeros(8), torch.zeros(8)
+    functional = prepared(program, base, base.view(torch.int32))
+    assert len(functional.overlapping) == 1
+    (actual,) = run_functional(functional, [base, base.view(torch.int32)])
+    assert torch.equal(actual, program(expected, expected.view(torch.int32)))
 
 
 def test_location_of_a_failure_is_the_users():
