@@ -63,6 +63,7 @@ KEPT_OTHERWISE = {
     # The result of a conversion, which is no memory of the caller's.
     "converted": lambda x, w, n: x * w.double(),
     "converted and itself": lambda x, w, n: (x * w.double(), w.erf()),
+    "itself and converted": lambda x, w, n: (w.erf(), x * w.double()),
     "norm": lambda x, w, n: (F.rms_norm(w.half(), (4,)), w * 2),
     # A power of a number reads no result.
     "power": lambda x, w, n: (x**n, w),
@@ -72,6 +73,13 @@ KEPT_OTHERWISE = {
     "power of half": lambda x, w, n: (x.half() ** n, w),
     # What is read to compute something again.
     "random result": lambda x, w, n: ((v := torch.randn(4)), torch.hypot((u := x * 2), v), u),
+    "random result, read by a part": lambda x, w, n: (
+        (v := torch.randn(1, 1)),
+        torch.cat(
+            [(u := F.nll_loss(x.view(1, 4, 1), torch.ones_like(v).long(), reduction="none")), torch.hypot(u, v)], -1
+        ),
+    ),
+    "random result, converted": lambda x, w, n: ((v := torch.randn(4)), x * v.double() + x * v.half() + x * v.sin()),
     "beside a multiple": lambda x, w, n: ((v := w * 1), v.sin(), (w + x).exp().sin()),
     "same as what is not differentiated": lambda x, w, n: ((v := x * 2).detach().exp(), v.exp()),
     # Memory of a result's, with a version of its own.
