@@ -23,10 +23,10 @@ from lampwork.ir.program import (
     Launch,
     NativeCode,
     Program,
-    Step,
     TensorRef,
     ViewOfInput,
     launch_instances,
+    step_buffers,
 )
 from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms, span
 
@@ -75,7 +75,7 @@ class Steps(Expressions):
         self.blocks = Blocks()
         self.starts = sequence_starts(program)
         #: Buffers that steps need; results among them that are allocated by now.
-        self.accessed = {name for step in program.steps for name in _buffers_of(step)} if self.streams else set()
+        self.accessed = {name for step in program.steps for name in step_buffers(step)} if self.streams else set()
         self.made: set[str] = set()
         self.committed = False
         #: Sizes that are known midway, and are not yet; what is to be checked once they are.
@@ -147,7 +147,7 @@ class Steps(Expressions):
             if isinstance(step, Launch):
                 if position in self.starts:
                     for launch in self._sequence(position):
-                        self._allocate(launch.buffers)
+                        self._allocate(step_buffers(launch))
                     if any(self._writes_input(launch) for launch in self._sequence(position)):
                         self._commit()
                     self._run(sequence, position)
@@ -356,17 +356,6 @@ class Steps(Expressions):
     def _check(self, step: Check) -> None:
         self.emit(f"if {self.first(step.buffer)}.item():")
         self.emit(f"    raise {step.error}({step.message!r})")
-
-
-def _buffers_of(step: Step) -> Iterator[str]:
-    """Buffers that a step reads or writes."""
-    if isinstance(step, Launch):
-        yield from step.buffers
-    elif isinstance(step, Extern):
-        yield from _tensors_of(step)
-        yield from (name for name in step.outputs if name is not None)
-    else:
-        yield step.buffer
 
 
 def _tensors_of(step: Extern) -> Iterator[str]:

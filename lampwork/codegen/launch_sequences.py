@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from lampwork.backends import backend_of
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import storage_numel
-from lampwork.ir.program import Extern, Launch, Program
+from lampwork.ir.program import Extern, Launch, Program, step_buffers
 
 #: A sequence on a GPU ends where so much memory is free again and more is needed. (One more costs the host 2 us.)
 FREED_BYTES = 16 << 20
@@ -38,7 +38,8 @@ def sequence_starts(program: Program) -> frozenset[int]:
         if not isinstance(step, Launch):
             follows = False
             continue
-        new = {name for name in step.buffers if name not in seen and name not in made and _is_allocated(program, name)}
+        needed = {name for name in step_buffers(step) if _is_allocated(program, name)}
+        new = needed - seen - made
         seen |= new
         if not follows or (new and freed >= FREED_BYTES):
             starts.add(number)

@@ -61,7 +61,7 @@ from lampwork.ir.loops import (
 )
 from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, numbers_of, parts_of, renamed
 from lampwork.ir.order import read_before_written, step_accesses
-from lampwork.ir.program import FromBuffer, Launch, Program, launch_instances
+from lampwork.ir.program import FromBuffer, Launch, Program, launch_instances, step_buffers
 from lampwork.ir.prove import Prover
 from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
@@ -434,7 +434,7 @@ def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str
                 written.add(name)
         if len(set(buffers)) != len(buffers):
             raise VerifyError(f"{where}: invariant 12: a buffer is passed twice")
-    names = tuple(dict.fromkeys((*step.buffers, step.table) if step.table else step.buffers))
+    names = tuple(dict.fromkeys(step_buffers(step)))
     places = [program.placements[name] for name in names if name in program.placements]
     slots = [place.index for place in places if place.kind == "arena"]
     if len(set(slots)) != len(slots):

@@ -26,7 +26,7 @@ from lampwork.codegen.triton import launcher
 from lampwork.codegen.triton.horizontal import FILLED, is_wide
 from lampwork.codegen.triton.launcher import BUFFERS, OPERATIONS, SIZES, TABLE, VALUES
 from lampwork.errors import CompileError
-from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program, launch_instances
+from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program, launch_instances, step_buffers
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, evaluate
 
 #: Addresses of null pointers after a kernel's arguments.
@@ -43,7 +43,7 @@ def launch_code(program: Program, sequences: Sequence[Sequence[Launch]], kernels
     places: dict[str, int] = {}
     for sequence in sequences:
         for launch in sequence:
-            for buffer in (*launch.buffers, launch.table) if launch.table else launch.buffers:
+            for buffer in step_buffers(launch):
                 places.setdefault(buffer, len(places))
     image = bytearray(launcher.CODE)
     runs, calls = [], []

@@ -8,14 +8,22 @@ import math
 import pytest
 import torch
 
+from lampwork.capture.capture import capture
+from lampwork.codegen.host import host_source
 from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.triton.compile import _JOB
 from lampwork.codegen.triton.horizontal import FILLED, fill_kernel
 from lampwork.codegen.triton.launch import from_outside, launch_code
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.worker import compile_text
+from lampwork.config import Settings
+from lampwork.graph.prepare import prepare
 from lampwork.ir.program import Launch
+from lampwork.lower import lower
 from lampwork.runtime.launch.native import LoadedCode
+from lampwork.schedule import schedule
+from tests.cuda_stand_in import cuda_stand_in
+from tests.thresholds import thresholds
 from tests.unit.codegen.triton.interpret import available, launch
 from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, program_of, sources
 from tests.unit.codegen.triton.test_launch import Driver
@@ -59,6 +67,20 @@ def test_numbers_from_a_list():
 def test_more_rows_than_are_looked_at_at_once():
     program = assert_like_eager(lambda *values: [value * 2 + 1 for value in values], *tensors(shapes=[(16,)] * 600))
     assert len(program.kernels) == len(program.steps) == 1
+
+
+def test_a_large_table_is_made_before_it_is_filled():
+    """Rows' tables are buffers as others are: from some size on they have memory of their own."""
+    values = tensors(shapes=[(16,)] * 8)
+    with cuda_stand_in(), torch.no_grad(), thresholds({"lampwork.schedule.plan.OWN_MEMORY_BYTES": 1024}):
+        region = capture(lambda *values: [value * 2 + 1 for value in values], values, {}, Settings())
+        program = schedule(lower(prepare(region, Settings()), Settings()), Settings(), TARGET)
+    (step,) = program.steps
+    assert program.placements[step.table].kind == "extern"
+    native = launch_code(program, launch_sequences(program), [*sources(program), fill_kernel(TARGET)])
+    text = host_source(program, native)
+    place = native.buffer_order.index(step.table)
+    assert text.index(f"p[{place}] = e0.data_ptr()") < text.index("run0(")
 
 
 def test_integers_and_masks():
