@@ -30,6 +30,7 @@ CPU = Backend(
         ldexp_converts=True,
         shrinks_by_product=True,
         scales_products=False,
+        lerps_subtract=False,
         rounds_sixths=False,
         checks_targets=True,
         layer_norm_vector=0,

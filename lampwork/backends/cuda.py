@@ -30,6 +30,7 @@ CUDA = Backend(
         ldexp_converts=False,
         shrinks_by_product=False,
         scales_products=True,
+        lerps_subtract=True,
         rounds_sixths=True,
         checks_targets=False,
         layer_norm_vector=4,

@@ -133,7 +133,7 @@ def _affine(normalized: Expr, weight: Expr | None, bias: Expr | None) -> Expr:
 def _scaled_from(element: Expr, mean: Expr, rest: Expr | None, scale: Expr, shift: Expr | None) -> Expr:
     """(x - mean) * scale + shift: of numbers far from zero, `x * scale` and the constant term `shift - mean * scale`
     are rounded to more than their difference. What the mean leaves over goes with the shift, once a row; nothing
-    is left where that is 0 times an infinite scale."""
+    is left where the scale is infinite."""
     scaled = ex.mul(ex.sub(ex.cast(element, mean.dtype), mean), scale)
     if rest is not None:
         shift = _less(shift, rest, scale)
@@ -141,9 +141,10 @@ def _scaled_from(element: Expr, mean: Expr, rest: Expr | None, scale: Expr, shif
 
 
 def _less(shift: Expr | None, rest: Expr, scale: Expr) -> Expr:
-    """shift - rest * scale, where that product is a number; without a shift, minus the product."""
+    """shift - rest * scale, where that product is finite (an infinite one of another sign than the scaled difference
+    would make that NaN); without a shift, minus the product."""
     left = ex.mul(rest, scale)
-    left = ex.where(ex.test("isnan", left), ex.like(0, left), left)
+    left = ex.where(_is_finite(left), left, ex.like(0, left))
     return ex.sub(shift, left) if shift is not None else ex.unary("neg", left)
 
 

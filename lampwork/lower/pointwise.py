@@ -533,10 +533,10 @@ def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: Tenso
     def body(a: Expr, b: Expr, w: Expr) -> Expr:
         difference = ex.sub(b, a)
         near = _sum_of_product(lowering, w, difference, a)
-        if lowering.contracts:
+        if lowering.contracts and not lowering.numerics.lerps_subtract:
             far = _sum_of_product(lowering, ex.sub(w, ex.like(1, w)), difference, b)
         else:
-            far = ex.sub(b, ex.mul(difference, ex.sub(ex.like(1, w), w)))
+            far = _sum_of_product(lowering, ex.unary("neg", difference), ex.sub(ex.like(1, w), w), b)
         return ex.where(ex.compare("lt", ex.unary("abs", w), ex.like(0.5, w)), near, far)
 
     return lowering.pointwise((self, end, weight), body, wide_numbers=() if type(weight) is TensorValue else (2,))

@@ -83,3 +83,23 @@ def test_a_product_is_scaled_as_a_whole_on_a_gpu(operator, monkeypatch):
     assert BACKENDS["cuda"].numerics.scales_products
     lampwork.reset()
     assert lampwork.compile(program, options={"cache": False})(x, y).isinf().all()
+
+
+def test_lerp_ends_at_zeros_of_their_sign_on_a_gpu(monkeypatch):
+    _with_numerics(monkeypatch, lerps_subtract=True)
+    assert BACKENDS["cuda"].numerics.lerps_subtract
+    ends = torch.tensor([-0.0, 0.0, 2.0] * 11)
+    found = lampwork.compile(lambda x: torch.lerp(x, x, 1.0), options={"cache": False})(ends)
+    assert torch.equal(found, ends) and torch.equal(found.signbit(), ends.signbit())
+
+
+def test_infinite_weights_of_a_batch_norm_on_a_gpu(monkeypatch):
+    """What the mean leaves over, times an infinity, was an infinity of the other sign beside that of the difference."""
+    _with_numerics(monkeypatch, shifts_once=False, keeps_rest_of_means=True)
+    assert not BACKENDS["cuda"].numerics.shifts_once
+    x = torch.randn(17, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 1000
+    weight, bias = torch.full((2,), torch.inf, dtype=torch.float64), torch.tensor([0.5, -2.0], dtype=torch.float64)
+    program = lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True)
+    found = lampwork.compile(program, options={"cache": False})(x, weight, bias)
+    expected = (x - x.mean((0, 2), keepdim=True)).sign() * torch.inf
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
