@@ -125,6 +125,28 @@ def test_what_eager_keeps_otherwise(name, dtype):
                     torch.testing.assert_close(found[1], expected[1], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("program", [
+    lambda x, i, w: (x * 2).view(1, 4).scatter_reduce_(1, i[None], w[None], "amax"),
+    lambda x, i, w: x.repeat_interleave(2, 0).scatter_reduce_(0, i.repeat(2), w.repeat(2)[:8], "amax").sum() + w.sum(),
+    lambda x, i, w: x.repeat_interleave(1, 0).scatter_reduce_(0, i, w, "amin"),
+])  # fmt: skip
+def test_what_a_write_to_a_view_keeps(program, dtype):
+    """Autograd does not tell it."""
+
+    def is_refused(function):
+        x, w = torch.ones(4, dtype=dtype).requires_grad_(), torch.full((4,), 0.5, dtype=dtype)
+        result = function(x, torch.tensor([0, 2, 1, 3]), w)
+        w.mul_(2)
+        try:
+            result.sum().backward()
+        except RuntimeError:
+            return True
+        return False
+
+    assert is_refused(lampwork.compile(program, options={"cache": False})) == is_refused(program)
+
+
 @pytest.mark.parametrize("part", [slice(None), slice(1, 3)])
 def test_operands_of_a_product(part):
     """Of sizes that may be 1, the product of stacks reads copies where eager's reads views."""

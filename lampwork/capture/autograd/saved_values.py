@@ -69,7 +69,10 @@ def kept_by_eager(
     all_tangents = (1 << len(targets)) - 1
     held: dict[_Owner, int] = {(index, False): all_tangents for index in moved}
     saves = bool(recorder.checkpointed)
+    # What methods of the user's keep, autograd does not tell; nor what an operator does that wrote to a view.
+    is_told = not recorder.own_gradients
     for node, tangents in reaching(target_fakes).items():
+        is_told &= type(node).__name__ != "CopySlices"
         number = _torch.sequence_number(node)
         if any(number in each for each in recorder.checkpointed):
             continue
@@ -93,8 +96,7 @@ def kept_by_eager(
     return KeptByEager(
         _by_index(checked, count),
         _by_index(unnoticed, count),
-        # What methods of the user's keep, autograd does not tell.
-        None if recorder.own_gradients else _by_index(held, count),
+        _by_index(held, count) if is_told else None,
         saves,
     )
 
