@@ -15,6 +15,8 @@ STAGES = "tests/validation/test_validation.py"
 
 EFFECTS = "tests/soundness/test_effects_happen.py"
 HALVES = "tests/training/test_halves.py"
+#: What autograd keeps, as callers see it who write between the passes.
+KEPT = "tests/regress/test_writes_between_passes.py"
 RUNTIME = [
     f"tests/unit/runtime/{name}.py"
     for name in (
@@ -33,12 +35,20 @@ TRITON = [f"tests/unit/codegen/triton/test_{name}.py" for name in ("dropout", "p
 CHECKS: dict[str, list[str]] = {
     "ir": ["tests/unit/ir", SIZES, "tests/unit/schedule"],
     "fakes": ["tests/unit/fakes/test_layouts.py", "tests/unit/fakes/test_symbolic.py", SIZES, FUZZ, "tests/unit/fakes"],
-    "capture": [EFFECTS, GUARDS, "tests/unit/capture", "tests/python/test_changes.py"],
-    "graph": ["tests/unit/graph/test_passes.py", HALVES, "tests/golden/graph", "tests/unit/graph", *PROGRAMS, STAGES],
+    "capture": [EFFECTS, GUARDS, KEPT, "tests/unit/capture", "tests/python/test_changes.py"],
+    "graph": [
+        "tests/unit/graph/test_passes.py",
+        HALVES,
+        KEPT,
+        "tests/golden/graph",
+        "tests/unit/graph",
+        *PROGRAMS,
+        STAGES,
+    ],
     "lower": [*LOWERING, "tests/golden/lower", "tests/unit/lower", SIZES, FUZZ],
     "schedule": [*SCHEDULING, "tests/unit/schedule", STAGES],
     "llvm": [*(f"tests/unit/codegen/test_{name}.py" for name in ("memory", "kernels", "operations")), *LLVM, FUZZ],
     "triton": [*TRITON, "tests/unit/codegen/triton"],
     "host": ["tests/unit/runtime/launch/test_host.py", "tests/unit/codegen/test_host_blocks.py", HALVES, FUZZ, STAGES],
-    "runtime": [*RUNTIME, HALVES, GUARDS, EFFECTS, "tests/unit/runtime"],
+    "runtime": [*RUNTIME, HALVES, KEPT, GUARDS, EFFECTS, "tests/unit/runtime"],
 }
