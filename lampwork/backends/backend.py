@@ -37,7 +37,7 @@ class Numerics:
     ldexp_converts          the exponent of ldexp is converted to the type of the other operand
     shrinks_by_product      what softshrink cuts off is a product with 0, which keeps its sign
     scales_products         `addcmul` and `addcdiv` scale a product or quotient; else its first operand
-    lerps_subtract          `lerp` past the middle takes a product from the end; else it adds one, and ends at 0, not -0
+    lerps_subtract          `lerp` past the middle takes a product from the end; else vectors add one (-0 ends at 0)
     rounds_sixths           hardsigmoid and hardswish multiply by a sixth, rounded to float32; else they divide by 6
     checks_targets          targets of binary cross entropy are checked to be between 0 and 1
     layer_norm_vector       float32 rows of whole vectors of so many elements are normalised without a constant term, by

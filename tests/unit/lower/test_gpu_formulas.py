@@ -85,11 +85,14 @@ def test_a_product_is_scaled_as_a_whole_on_a_gpu(operator, monkeypatch):
     assert lampwork.compile(program, options={"cache": False})(x, y).isinf().all()
 
 
-def test_lerp_ends_at_zeros_of_their_sign_on_a_gpu(monkeypatch):
-    _with_numerics(monkeypatch, lerps_subtract=True)
+@pytest.mark.parametrize("numerics", ["default", "eager"])
+def test_lerp_ends_at_zeros_of_their_sign(numerics, monkeypatch):
+    if numerics == "eager":  # as on a GPU
+        _with_numerics(monkeypatch, lerps_subtract=True)
     assert BACKENDS["cuda"].numerics.lerps_subtract
     ends = torch.tensor([-0.0, 0.0, 2.0] * 11)
-    found = lampwork.compile(lambda x: torch.lerp(x, x, 1.0), options={"cache": False})(ends)
+    options = {"cache": False, "numerics": numerics}
+    found = lampwork.compile(lambda x: torch.lerp(x, x, 1.0), options=options)(ends)
     assert torch.equal(found, ends) and torch.equal(found.signbit(), ends.signbit())
 
 
