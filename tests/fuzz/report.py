@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
+import textwrap
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,10 +56,15 @@ def script(program: Program, finding: Finding | None = None) -> str:
     for name, value in program.names.items():
         if re.search(rf"\b{name}\b", program.text()):
             lines.append(f"{name} = {value if isinstance(value, str) else definition(name, value)}")
+    body = _compiled_and_called(program)
     if lowered(program.seed):
-        lines.append(f"sizes = as_if_large({program.seed})  # {lowered(program.seed)}")
-        lines.append("sizes.__enter__()")
-    lines += ["", program.text()]
+        lines.append(f"with as_if_large({program.seed}):  # {lowered(program.seed)}")
+        body = textwrap.indent(body, "    ")
+    return "\n".join([*lines, body]) + "\n"
+
+
+def _compiled_and_called(program: Program) -> str:
+    lines = ["", program.text()]
     arguments = f"dynamic={program.dynamic}" if program.dynamic is not None else ""
     lines.append(f"compiled = lampwork.compile(program{', ' if arguments else ''}{arguments})")
     tensor_names = ", ".join(f"x{index}" for index in range(len(program.inputs)))
@@ -98,7 +104,7 @@ def script(program: Program, finding: Finding | None = None) -> str:
             lines.append("    torch.autograd.backward(roots, weights)")
             leaves = ", ".join(f"leaf{place}.grad" for place, spec in enumerate(program.inputs) if spec.leaf)
             lines.append(f"    print([{leaves}])")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _view_of(kind: str, each: Any) -> str:

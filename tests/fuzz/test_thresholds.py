@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import lampwork
+from tests.fuzz.generate import Options, generate
+from tests.fuzz.report import script
 from tests.fuzz.thresholds import LOWERED, as_if_large, lowered
 
 
@@ -25,6 +27,19 @@ def test_all_are_set_back():
         assert numbers() == lowered(seed)
         raise ZeroDivisionError
     assert numbers() == before
+
+
+def test_a_printed_script_has_the_sizes_while_it_runs(monkeypatch):
+    before, found = numbers(), []
+
+    def compile_eagerly(program, **options):
+        found.append(numbers())
+        return program
+
+    monkeypatch.setattr(lampwork, "compile", compile_eagerly)
+    seed = next(seed for seed in range(50) if len(lowered(seed)) == len(LOWERED))
+    exec(compile(script(generate(seed, Options())), "script", "exec"), {})
+    assert found == [lowered(seed)] and numbers() == before
 
 
 def test_seeds_lower_none_or_some_or_all():
