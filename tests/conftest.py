@@ -60,7 +60,8 @@ def _without_what_nobody_reads():
 
 
 def _freeze():
-    """Collections of garbage, of which tests ask for many, go through what was made since: not through a million objects."""
+    """Hides what is alive from the collector. Tests ask for many collections of garbage, which then go through what was
+    made since, and not through a million objects."""
     gc.collect()
     gc.freeze()
 

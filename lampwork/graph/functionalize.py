@@ -154,7 +154,7 @@ class Functionalizer:
         unit = fakes[smallest].itemsize
         if any(fake.dtype != fakes[0].dtype for fake in (*fakes, *beyond)):
             if any(type(fake.storage_offset()) is not int for fake in fakes):
-                raise OffsetError("inputs of different element types share memory, and begin somewhere in it")
+                raise OffsetError("inputs of different element types share memory, and begin at places that vary")
             if beyond or not is_one_memory(fakes):
                 raise self.fail("inputs of different element types share memory that is written")
         low = min(fake.storage_offset() * (fake.itemsize // unit) for fake in (*fakes, *beyond))

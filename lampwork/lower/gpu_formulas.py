@@ -124,13 +124,3 @@ def _gelu_backward(
         return ex.mul(g, _sum_of_product(lowering, ex.like(0.5, x), right, of_right))
 
     return lowering.pointwise((grad_output, self), by_tanh if approximate == "tanh" else body)
-
-
-@on_gpus("addcdiv")
-def _addcdiv(
-    lowering: Lowering, self: TensorValue, tensor1: TensorValue, tensor2: TensorValue, value: Number = 1
-) -> TensorValue:
-    def body(a: Expr, b: Expr, c: Expr) -> Expr:
-        return _sum_of_product(lowering, ex.like(value, a), ex.div(b, c), a)
-
-    return lowering.pointwise((self, tensor1, tensor2), body)

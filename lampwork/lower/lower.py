@@ -336,8 +336,10 @@ class Lowering(Nests):
 
     @property
     def contracts(self) -> bool:
-        """Whether eager's kernels round a sum of a product once."""
-        return _torch.contracts_products(self.functional.device.partition(":")[0])
+        """Whether eager's kernels round a sum of a product once. CUDA's compiler contracts: only where bits matter is a
+        GPU asked, which takes launches."""
+        kind = self.functional.device.partition(":")[0]
+        return (kind == "cuda" and self.exact is None) or _torch.contracts_products(kind)
 
     def rule_of(self, what: _Operator) -> Rule | None:
         return self.formulas.get(what.name) or what.rule

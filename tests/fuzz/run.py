@@ -274,7 +274,8 @@ _WHOLE = {
 
 class Noise:
     """Multiplies floating-point elements by 1 plus up to `units` units in the last place; in every second run, numbers
-    of one magnitude alike, so that ties stay, and what cancels cancels. Zeros stay; NaNs, whose signs IEEE 754 leaves open, get any.
+    of one magnitude alike, so that ties stay, and what cancels cancels. Zeros stay; NaNs, whose signs IEEE 754 leaves
+    open, get any.
 
     `seen` keeps between runs the least and the greatest that elements of results were. With `is_whole`, those with a
     whole number in between are that: a sum whose sign is a matter of rounding may be zero, too, where a logarithm ends,

@@ -58,7 +58,7 @@ def kept_by_eager(
     for position, fake in reversed(list(enumerate(outputs))):
         if made[position].kind == "plain":
             owners.setdefault(_torch.storage_key(fake), []).append(((position, True), fake))
-    #: By memory of copies: what eager has in their place.
+    # By memory of copies: the tensors that eager has views of in their place.
     viewed = {
         _torch.storage_key(node.meta["val"]): node.args[0].args[0].meta["val"]
         for node in recorder.graph.nodes
@@ -69,7 +69,7 @@ def kept_by_eager(
     all_tangents = (1 << len(targets)) - 1
     held: dict[_Owner, int] = {(index, False): all_tangents for index in moved}
     saves = bool(recorder.checkpointed)
-    # What methods of the user's keep, autograd does not tell; nor what an operator does that wrote to a view.
+    # Autograd does not tell what a user's function keeps, nor an operator that wrote to a view (`CopySlices`).
     is_told = not recorder.own_gradients
     for node, tangents in reaching(target_fakes).items():
         is_told &= type(node).__name__ != "CopySlices"

@@ -42,8 +42,8 @@ def cast(build: Builder, value: Value, source: str, target: str, native_half: bo
 def float_to_integer(build: Builder, value: Value, target: str) -> Value:
     """Truncation; NaN and what does not fit give the smallest integer of the conversion's width, as on x86.
 
-    Narrow types convert through int32 and keep the low bits; ATen takes int64 for uint8,
-    which gives the same of float32.
+    Narrow types convert through int32 and keep the low bits, as in ATen; uint8 through int64, which only for float64
+    makes a difference.
     """
     type = REGISTER[target]
     if target == "uint64":
