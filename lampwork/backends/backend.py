@@ -30,6 +30,7 @@ class Numerics:
     copies_unresampled      an interpolation to the same size copies, whatever the scale; else without a scale alone
     nests_images            which interpolations of images are nested: all, or large ones, but for many channels that
                             lie innermost
+    centers_doubles_once    float64's places between elements that are interpolated are rounded once, as float32's are
     logit_edges             the derivative of logit is infinite at 0 and 1, by the sign of the gradient
     limits_select           a limit is taken where a comparison says so; else by minimum and maximum, which carry NaN
     rounds_half_quotients   quotients of half types are rounded before they are cut off
@@ -58,6 +59,7 @@ class Numerics:
     running_means: bool
     copies_unresampled: bool
     nests_images: Literal["large", "all"]
+    centers_doubles_once: bool
     logit_edges: bool
     limits_select: bool
     rounds_half_quotients: bool

@@ -23,6 +23,7 @@ CPU = Backend(
         running_means=True,
         copies_unresampled=False,
         nests_images="large",
+        centers_doubles_once=False,
         logit_edges=True,
         limits_select=True,
         rounds_half_quotients=True,

@@ -23,6 +23,7 @@ CUDA = Backend(
         running_means=False,
         copies_unresampled=True,
         nests_images="all",
+        centers_doubles_once=True,
         logit_edges=False,
         limits_select=False,
         rounds_half_quotients=False,

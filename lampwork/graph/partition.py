@@ -18,7 +18,7 @@ compute something again. What it reads through memory with a version of its own,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -149,9 +149,8 @@ class Joined:
     @cached_property
     def copied_results(self) -> set[Node]:
         """Nodes whose memory the caller gets, and that are saved as a copy, if they are saved: as `copied`."""
-        if self.joint.held is None:
-            return set()
-        return {node for node in self.result_nodes if node not in self.kept or node in self.lost}
+        is_told = self.joint.held is not None
+        return {node for node in self.result_nodes if (is_told and node not in self.kept) or node in self.lost}
 
     @cached_property
     def result_nodes(self) -> dict[Node, list[int]]:
@@ -165,19 +164,20 @@ class Joined:
     @cached_property
     def kept(self) -> dict[Node, Kept]:
         """Of inputs and results: for which tangents eager's autograd keeps them."""
-        everything = {*range(len(self.tangents))}
-        if self.joint.held is None:
-            found = {node: Kept(everything) for node in self._read_by_derivatives()}
-        else:
-            found = {node: Kept(everything) for node in self._read(self._checkpointed())}
+        found = {node: Kept({*range(len(self.tangents))}) for node in self._read(self._checkpointed())}
         nodes = {(index, False): node for index, node in enumerate(self.placeholders[: self.inputs])}
         nodes |= {(index, True): node for node, indices in self.result_nodes.items() for index in indices}
+        if self.joint.held is None:
+            seen = set(nodes.values())
+            for node, tangents in self._read_by_derivatives().items():
+                if node in seen:
+                    found.setdefault(node, Kept()).noticed.update(tangents)
         for each in (*self.joint.checked, *(self.joint.held or ())):
-            if (node := nodes.get((each.index, each.is_result))) is not None:
-                found.setdefault(node, Kept()).noticed.update(each.tangents)
+            if (kept := nodes.get((each.index, each.is_result))) is not None:
+                found.setdefault(kept, Kept()).noticed.update(each.tangents)
         for each in self.joint.unnoticed:
-            if (node := nodes.get((each.index, each.is_result))) is not None:
-                found.setdefault(node, Kept()).unnoticed.update(each.tangents)
+            if (kept := nodes.get((each.index, each.is_result))) is not None:
+                found.setdefault(kept, Kept()).unnoticed.update(each.tangents)
         return found
 
     def lose(self, nodes: Iterable[Node]) -> None:
@@ -190,9 +190,20 @@ class Joined:
         """What checkpointed functions compute, which are called again with what they read."""
         return [node for node in self.nodes if "checkpoint" in node.meta]
 
-    def _read_by_derivatives(self) -> set[Node]:
-        """Forward nodes that derivatives and checkpointed functions read as they are or by views."""
-        return self._read([*self.needed(), *self._checkpointed()])
+    def _read_by_derivatives(self) -> dict[Node, set[int]]:
+        """Forward nodes that derivatives read as they are or by views, and the tangents of those derivatives."""
+        needed = self.needed()
+        nodes = [node for node in self.nodes if node in needed]
+        found = self._read(nodes)
+        if len(self.tangents) < 2:
+            return {node: {0} for node in found}
+        sources = [node for node in self.nodes if node in found]
+        bits = dict(zip(sources, _tangents_that_read(nodes, sources, self.tangents), strict=True))
+        for node in reversed(sources):
+            if is_free(node):
+                for each in node.all_input_nodes:
+                    bits[each] |= bits[node]
+        return {node: _places(bits[node]) for node in sources}
 
     def _read(self, pending: list[Node]) -> set[Node]:
         """Forward nodes that others read as they are or by views."""
@@ -319,13 +330,23 @@ def _saved(graph: torch.fx.Graph, saved: int, numbers: int, tangents: int) -> tu
     if tangents < 2:
         return ()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    first = saved + numbers
-    #: Bits of the tangents that a value depends on; of a value that depends on none, the saved ones.
-    depends = {node: 1 << number for number, node in enumerate(placeholders[first : first + tangents])}
-    reads = {node: 1 << number for number, node in enumerate(placeholders[:saved])}
-    readers = [0] * saved
-    for node in graph.nodes:
-        if node.op == "output" or node in depends:
+    first, nodes = saved + numbers, [node for node in graph.nodes if node.op != "output"]
+    readers = _tangents_that_read(nodes, placeholders[:saved], placeholders[first : first + tangents])
+    return tuple(
+        Saved(tuple(sorted(_places(bits))), sizes_of(node.meta["val"].size()), sizes_of(node.meta["val"].stride()))
+        for node, bits in zip(placeholders, readers)
+    )
+
+
+def _tangents_that_read(nodes: Iterable[Node], sources: Sequence[Node], tangents: Sequence[Node]) -> list[int]:
+    """For each of `sources`, the tangents whose derivatives are computed with it, as bits. `nodes`: those of the
+    backward half, in order."""
+    #: Bits of the tangents that a value depends on; of a value that depends on none, of the sources.
+    depends = {node: 1 << number for number, node in enumerate(tangents)}
+    reads = {node: 1 << number for number, node in enumerate(sources)}
+    readers = [0] * len(sources)
+    for node in nodes:
+        if node in depends:
             continue
         bits = read = 0
         for each in node.all_input_nodes:
@@ -337,17 +358,13 @@ def _saved(graph: torch.fx.Graph, saved: int, numbers: int, tangents: int) -> tu
                 reads[node] = read
             continue
         depends[node] = bits
-        for number in range(saved):
-            if read >> number & 1:
-                readers[number] |= bits
-    return tuple(
-        Saved(
-            tuple(number for number in range(tangents) if bits >> number & 1),
-            sizes_of(node.meta["val"].size()),
-            sizes_of(node.meta["val"].stride()),
-        )
-        for node, bits in zip(placeholders, readers)
-    )
+        for number in _places(read):
+            readers[number] |= bits
+    return readers
+
+
+def _places(bits: int) -> set[int]:
+    return {place for place in range(bits.bit_length()) if bits >> place & 1}
 
 
 def _with_layouts(joint: Joint, sizes: SymbolicSizes | None) -> Joint:

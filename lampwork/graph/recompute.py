@@ -72,6 +72,10 @@ class Costs:
         self.read = _with_bases(self.required)
         #: What results are views of: the caller gets that memory, so it is saved as a copy.
         self.handed_out = _with_bases(joined.outputs) - self.returned
+        #: What the caller may write to unnoticed: eager reads there what was written, and keeps what it computed of it.
+        self.changing = _with_views(
+            node for node, kept in joined.kept.items() if kept.unnoticed and node not in joined.copied
+        )
         self._bytes: dict[Node, int] = {}
         self._save: dict[Node, int] = {}
         self._recomputed: dict[Node, int] = {}
@@ -120,7 +124,9 @@ class Costs:
             return 1 + size
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
-            if base is None or 2 * size > self.size(base) or _is_read_by_place(node):
+            if base is None or _is_read_by_place(node):
+                return INFINITE
+            if 2 * size > self.size(base) and not self.is_of_a_copy(node):
                 return INFINITE
             if self.exact is not None and not is_dense(value.size(), value.stride()):
                 return INFINITE  # the copy would be, and what is called might add up in another order
@@ -132,10 +138,12 @@ class Costs:
     def _recompute_time(self, node: Node) -> int:
         if node.op == "get_attr":
             return 0
-        if node.op == "placeholder" or is_random(node) or not _can_run_again(node):
+        if node.op == "placeholder" or is_random(node) or not _can_run_again(node) or self.is_of_a_copy(node):
             return INFINITE
         if is_free(node) or node.target is _torch.getitem:
             return 0
+        if "checkpoint" not in node.meta and not self.changing.isdisjoint(node.all_input_nodes):
+            return INFINITE
         size = self.size(node)
         if self.is_pointwise(node):
             # What a product reads must be in memory.
@@ -150,6 +158,16 @@ class Costs:
         while (is_free(node) or node.target is _torch.getitem) and node.all_input_nodes:
             node = node.all_input_nodes[0]
         return self.recompute(node) < INFINITE
+
+    def is_of_a_copy(self, node: Node) -> bool:
+        """Whether the node counts from the beginning of the memory of what would be saved as a copy, which begins
+        elsewhere."""
+        if node.target is not aten.as_strided.default:
+            return False
+        base = node.all_input_nodes[0]
+        while is_free(base) and base.all_input_nodes:
+            base = base.all_input_nodes[0]
+        return base in self.joined.copied or base in self.joined.copied_results
 
     def is_inside_checkpoint(self, node: Node) -> bool:
         """Whether only a checkpointed function that computes the node reads it: the program wants it computed again."""
@@ -213,6 +231,18 @@ def cheapest(joined: Joined, budget: float = 1.0, exact: bool = False) -> set[No
     if budget < 1.0 and plan.bytes:
         plan = within(costs, int(budget * plan.bytes))
     return set(plan.saved)
+
+
+def _with_views(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes, and the views of them."""
+    found: set[Node] = set()
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending.extend(user for user in node.users if user.op == "call_function" and is_free(user))
+    return found
 
 
 @record

@@ -268,6 +268,12 @@ def may_raise(node: Node) -> bool:
     if name in _DIVISIONS:
         fake = node.meta["val"]
         return isinstance(fake, Fake) and not fake.is_floating_point() and not isinstance(node.args[1], (int, float))
+    if name.startswith(_SOLVERS) and not name.startswith(_TOTAL):
+        return True
+    if name in ("linspace", "logspace"):  # a result of whole numbers, between numbers out of tensors
+        return bool(node.all_input_nodes) and not node.meta["val"].is_floating_point()
+    if name == "index_put" and node.args[2].meta["val"].numel() != 1 and any(map(_is_mask, node.args[1])):
+        return True
     return name in _BOUNDED or name in _INDEXED and _has_indices((node.args, tuple(node.kwargs.values())))
 
 
@@ -278,11 +284,23 @@ def _has_indices(value: object) -> bool:
     return isinstance(value, (tuple, list)) and any(map(_has_indices, value))
 
 
+def _is_mask(value: object) -> bool:
+    """As many elements are put where a mask is true as are given."""
+    return isinstance(value, Node) and value.meta["val"].dtype in (torch.bool, torch.uint8)
+
+
 _DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})
-_BOUNDED = frozenset({
-    "binary_cross_entropy", "histc", "masked_scatter", "cholesky", "linalg_eig", "_linalg_eigvals", "_linalg_eigh",
-    "_linalg_svd", "linalg_lstsq", "linalg_ldl_factor_ex", "linalg_ldl_solve",
-})  # fmt: skip
+#: Operators that refuse matrices: singular ones, and those that are not finite.
+_SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "pinverse")
+#: Those that take every matrix.
+_TOTAL = (
+    "linalg_vector_norm", "linalg_cross", "linalg_diagonal", "linalg_vecdot", "linalg_matmul", "linalg_multi_dot",
+    "linalg_vander", "linalg_householder_product", "linalg_solve_triangular", "linalg_matrix_exp", "_linalg_det",
+    "linalg_det", "_linalg_slogdet", "linalg_slogdet", "_linalg_check_errors",
+    "cholesky_solve", "cholesky_inverse",
+)  # fmt: skip
+_BOUNDED = frozenset({"binary_cross_entropy", "histc", "histogram", "_histogramdd_bin_edges", "histogramdd",
+                      "masked_scatter"})  # fmt: skip
 _INDEXED = frozenset({
     "index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "gather", "scatter",
     "scatter_add", "scatter_reduce", "take", "put", "embedding", "nll_loss_forward", "nll_loss2d_forward",

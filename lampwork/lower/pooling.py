@@ -263,11 +263,14 @@ def _upsample_nearest(
     )
 
 
-def _centered(position: Size, ratio: float, dtype: str) -> Expr:
-    """`ratio * (position + 0.5) - 0.5`, rounded once, as eager's kernels have it: they are compiled to multiply and add
-    in one instruction. A weight that is 0 and one of 1e-8 differ beside an infinity."""
+def _centered(lowering: Lowering, position: Size, ratio: float, dtype: str) -> Expr:
+    """`ratio * (position + 0.5) - 0.5`, rounded as eager's kernels have it: most are compiled to multiply and add in
+    one instruction. A weight that is 0 and one of 1e-8 differ beside an infinity."""
     number = lambda value: ex.constant(value, dtype)
-    return ex.fma(number(ratio), ex.add(ex.cast(as_index(position), dtype), number(0.5)), number(-0.5))
+    middle = ex.add(ex.cast(as_index(position), dtype), number(0.5))
+    if dtype == "float64" and not lowering.numerics.centers_doubles_once:
+        return ex.sub(ex.mul(number(ratio), middle), number(0.5))
+    return ex.fma(number(ratio), middle, number(-0.5))
 
 
 def _is_channels_last(x: TensorValue) -> bool:
@@ -313,7 +316,7 @@ def _upsample_linear(
             position = ex.cast(as_index(index[0]), dtype)
             if align_corners:
                 return ex.mul(position, ex.constant(ratio, dtype))
-            return ex.maximum(_centered(index[0], ratio, dtype), ex.constant(0, dtype))
+            return ex.maximum(_centered(lowering, index[0], ratio, dtype), ex.constant(0, dtype))
 
         def first(index: IndexTuple, source: Any = source, size: Any = size) -> Expr:
             return ex.minimum(ex.cast(source(index), "int64"), as_index(add(size, -1)))

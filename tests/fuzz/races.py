@@ -2,6 +2,7 @@
 
 y = x.unfold(0, 3, 1)                                  # neighbours share elements
 torch.select_scatter(y, z, 0, 1)                       # a copy with the same strides is written to
+x[torch.tensor([0, 0])] = z                            # an index comes twice
 """
 
 from __future__ import annotations
@@ -49,7 +50,39 @@ class _Watch(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 written.append(args[index] if index < len(args) else kwargs.get(argument.name))
         self.found |= any(isinstance(each, torch.Tensor) and shares_elements(each) for each in written)
+        places = _PLACES.get(func.overloadpacket.__name__.rstrip("_"))
+        if places is not None and not self.found:
+            given = {each.name: value for each, value in zip(func._schema.arguments, args)} | kwargs
+            found = places(given)
+            self.found = found is not None and found.unique().numel() < found.numel()
         return func(*args, **kwargs)
+
+
+def _numbered(x: torch.Tensor) -> torch.Tensor:
+    return torch.arange(x.numel(), device=x.device).view(x.shape)
+
+
+def _put(given: dict[str, Any]) -> torch.Tensor | None:
+    if given.get("accumulate") or given["values"].numel() == 1:
+        return None
+    return torch.ops.aten.index.Tensor(_numbered(given["self"]), given["indices"])
+
+
+def _scattered(given: dict[str, Any]) -> torch.Tensor | None:
+    if "src" not in given or given.get("reduce") is not None:
+        return None
+    return _numbered(given["self"]).gather(given["dim"], given["index"]) if given["index"].dim() else None
+
+
+#: By the name of an operator without the mark of one in place: the places that it writes to, in the order of its
+#: elements; None where it adds to them, or writes one number.
+_PLACES = {
+    "index_put": _put,
+    "_index_put_impl": _put,
+    "scatter": _scattered,
+    "index_copy": lambda given: given["index"],
+    "put": lambda given: None if given.get("accumulate") else given["index"] % max(given["self"].numel(), 1),
+}
 
 
 def writes_several_to_one_place(program: Program, call: Call, device: str) -> bool:

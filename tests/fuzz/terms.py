@@ -612,6 +612,15 @@ def _extreme(call: Call) -> Found:
     return {place: Open(any_zero=both) for place in range(2 if call.operator is aten.aminmax else 1)}
 
 
+def _power(call: Call) -> Found:
+    """Kernels for the CPU round an exponent to float32 in vectors, and not in what is left of them."""
+    exponent = call["exponent"]
+    if call.dtype != torch.float32 or type(exponent) is not float or not math.isfinite(exponent):
+        return {}
+    rounded = float(torch.tensor(exponent))
+    return {} if rounded == exponent else {0: Open((call.on(exponent=rounded),), differs=True)}
+
+
 _MATRICES = _summed(torch.matmul)
 _UPSAMPLES = ("linear1d", "bilinear2d", "trilinear3d", "_bilinear2d_aa")
 _SIGNED_UPSAMPLES = ("bicubic2d", "_bicubic2d_aa")
@@ -653,6 +662,7 @@ RULES: dict[str, Rule] = {
     "addcmul": _elementwise(_addcmul),
     "addcdiv": _elementwise(_addcdiv),
     "lerp": _elementwise(_lerp),
+    "pow": _power,
     **dict.fromkeys(("prod", "cumprod"), _product),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread),
     "native_layer_norm": _normalised(_of_layer, by_sums=False),

@@ -371,6 +371,16 @@ def test_writes_of_several_elements_to_one_place_are_noticed():
         ("v1 = x0.unfold(0, 3, 1) * 2", False),
         ("v1 = torch.select_scatter(x0.view(4, 2), x0[:4], 1, 0)", False),
         ("v1 = x0.mul_(2)", False),
+        ("x0[torch.tensor([1, 1])] = x0[:2].clone()", True),
+        ("x0[torch.tensor([1, 1])] = 3", False),
+        ("x0[torch.tensor([1, 2])] = x0[:2].clone()", False),
+        ("x0[x0 > 0] = x0[x0 > 0] * 2", False),
+        ("v1 = x0.index_put((torch.tensor([1, 1]),), x0[:2], accumulate=True)", False),
+        ("v1 = x0.scatter(0, torch.tensor([1, 1]), x0)", True),
+        ("v1 = x0.scatter(0, torch.tensor([1, 1]), x0, reduce='add')", False),
+        ("v1 = x0.scatter(0, torch.tensor([1, 1]), 3)", False),
+        ("v1 = x0.index_copy(0, torch.tensor([1, 1]), x0[:2])", True),
+        ("v1 = x0.put(torch.tensor([1, -7]), x0[:2])", True),
     ):
         program = planted_program(text, "v9 = x0 + 1", inputs=(Input((8,), "float32"),))
         assert races.writes_several_to_one_place(program, program.calls[0], "cpu") is expected, text

@@ -402,6 +402,17 @@ def test_how_many_rounded_numbers_there_are():
     assert found.kind in (judge.WRONG_VALUES, judge.METADATA)
 
 
+def test_sums_that_cancel_are_one_number_or_several():
+    """Where rows add up to 0 one way and to their rounding another, there are fewer numbers, or more."""
+    rows = "torch.tensor([[0.75, -0.5, -0.25], [-0.5, 1.5, -1.0], [1.0, 0.5, -1.5], [1.0, 2.0, 3.0]])"
+    program = planted_program(f"v1 = {rows} * (x0 * 0 + 1)", "v9 = torch.unique(v1.std(1) * 0 + v1.mean(1) / 3)",
+                              inputs=(Input((3,), "float32"),))  # fmt: skip
+    for other, kind in (("", None), ("[1:]", judge.METADATA), (".clone().fill_(0.5)", judge.WRONG_VALUES)):
+        planted = Planted(r"torch\.unique\(.*", f"torch.unique((v1 * 4).round().sum(1) / 36){other}")
+        found = check(program, planted).finding
+        assert (found and found.kind) == kind, other
+
+
 def test_where_a_part_begins_of_what_has_another_size():
     inputs = (Input((64,), "float32"),)
     program = planted_program(

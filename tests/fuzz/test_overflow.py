@@ -432,3 +432,24 @@ def test_small_numbers_that_are_added_in_memory(call, monkeypatch):
             spoiled = in_rows((place,), torch.zeros_like, 3)
             found = finding(program, r"^(v1\.(?:index|scatter).*)$", r"spoiled(\1)", spoiled=spoiled)
             assert (found and found.kind) == kind, (loses, place)
+
+
+def test_exponents_that_vectors_round():
+    """Eager's kernels for the CPU take an exponent as float32 in vectors, and as it is in the rest."""
+    found = set()
+    for seed in range(8):
+        with Overflow(Noise(seed, 2.0)):
+            found |= {*torch.full((4,), 100.0).pow(7.7).tolist(), *torch.full((4,), 100.0).pow(7.5).tolist()}
+    vectors = torch.full((64,), 100.0)
+    assert found == {*vectors.pow(7.7).tolist(), *vectors[:4].pow(7.7).tolist(), *vectors.pow(7.5).tolist()}
+
+
+def test_what_float64_refuses_is_empty():
+    """A transposed convolution without results, which the kernels for float32 make and those for float64 refuse."""
+    program = planted_program(
+        "v1 = F.conv_transpose2d(x0, x1, padding=1)", "v9 = x0 * 3",
+        inputs=(Input((3, 1, 8, 1), "float32"), Input((1, 2, 2, 2), "float32")), results=("v1", "v9"),
+    )  # fmt: skip
+    for replacement, kind in (("x0 * 3", None), ("x0 * 3.001", judge.WRONG_VALUES)):
+        found = check(program, Planted(r"x0 \* 3", replacement)).finding
+        assert (found and found.kind) == kind

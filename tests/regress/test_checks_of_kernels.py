@@ -10,6 +10,13 @@ import torch.nn.functional as F
 import lampwork
 from lampwork.fakes import kernels
 
+
+def _put_where_positive(x):
+    v = x.sin()
+    v[v > 0] = x
+    return x
+
+
 REFUSED = {
     "floor division of bool": (lambda x: x // True, torch.tensor([True])),
     "gcd of floats": (lambda x: torch.gcd(x, x), torch.ones(2)),
@@ -23,6 +30,27 @@ REFUSED = {
     "maximum along nothing": (lambda x: x.max(0)[0], torch.ones(0, 3)),
     "samples of an empty image": (lambda x: F.grid_sample(x, x.new_zeros(2, 3, 2, 2)), torch.zeros(2, 2, 0, 2)),
     "a transform of nothing, conjugated": (lambda x: torch.fft.hfftn(x, dim=-1), torch.empty(5, 0, 13)),
+    "shuffled pixels of a volume in channels last": (
+        lambda x: F.pixel_shuffle(x, 2),
+        torch.zeros(2, 4, 4, 4, 4).contiguous(memory_format=torch.channels_last_3d),
+    ),
+    "pixels of a volume, shuffled back": (
+        lambda x: F.pixel_unshuffle(x, 2),
+        torch.zeros(2, 4, 4, 4, 4).contiguous(memory_format=torch.channels_last_3d),
+    ),
+    "places that are no whole numbers": (lambda x: F.embedding(x % 1, torch.argwhere(x)), torch.tensor(0.0)),
+    "values beside a mask, unread": (_put_where_positive, -torch.ones(1, 2)),
+    "an inverse, unread": (lambda x: (x + 1, torch.linalg.inv(x))[0], torch.zeros(2, 2)),
+    "a pseudoinverse, overwritten": (lambda x: torch.linalg.pinv(x).fill_(1), torch.full((2, 3), torch.nan)),
+    "a histogram, unread": (lambda x: (x, torch.histogram(x, 4))[0], torch.full((4,), torch.nan)),
+    "a decomposition, unread": (
+        lambda x: (x, torch.lu_unpack(x, torch.tensor([-3, 1], dtype=torch.int32)))[0],
+        torch.ones(2, 2),
+    ),
+    "whole numbers from NaN, unread": (
+        lambda x: (x, torch.linspace(x, 3, 4, dtype=torch.int64))[0],
+        torch.tensor(torch.nan),
+    ),
     "a loss of other points, unread": (
         lambda x: (x, F.nll_loss(x, x.new_ones(2, 1, 1).long()))[0],
         torch.ones(2, 2, 2, 1),
@@ -37,11 +65,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-def test_what_kernels_refuse_is_refused(name, mode):
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_kernels_refuse_is_refused(name, mode, dynamic):
     program, x = REFUSED[name]
     with pytest.raises(Exception) as expected:
         program(x)
-    compiled = lampwork.compile(program)
+    compiled = lampwork.compile(program, dynamic=dynamic)
     for _ in range(2):
         with pytest.raises(expected.type), mode():
             compiled(x)

@@ -77,3 +77,14 @@ def test_signs_of_zero(shape, size, rows):
         torch.testing.assert_close(ours, expected)
         zeros = (ours == 0) & (expected == 0)
         assert torch.equal(ours[zeros].signbit(), expected[zeros].signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("elements, size", [(3, 7), (5, 9), (6, 11), (10, 7)])
+def test_places_between_elements_are_rounded_as_in_eager(dtype, elements, size):
+    """A place that comes out as a whole number, or next to one, has one neighbour or two: NaN tells them."""
+    for tail in ((), (1,), (1, 1)):
+        x = torch.zeros(elements, elements, dtype=dtype).fill_diagonal_(torch.nan).view(1, elements, elements, *tail)
+        program = lambda x: F.interpolate(x, (size, *x.shape[3:]), mode=MODES[x.dim()])
+        compiled = lampwork.compile(program, dynamic=False)
+        assert torch.equal(compiled(x).isnan(), program(x).isnan()), tail

@@ -56,3 +56,14 @@ def test_is_as_in_eager(program, name):
         assert theirs.dtype == mine.dtype and torch.equal(theirs, mine)
     fallbacks = [each.id for each in lampwork.stats(compiled)["fallbacks"]]
     assert fallbacks == (["aliasing"] if name in ("in the middle", "truths") else [])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.complex128])
+def test_nothing_from_beyond_the_end(dtype):
+    program = lambda x: x.tensor_split(2, 0)[1][2:].view(dtype)
+    compiled = lampwork.compile(program, options={"cache": False})
+    for rows in (1, 3):
+        x = torch.zeros(rows, 2, dtype=torch.float64)
+        found, expected = compiled(x), program(x)
+        assert found.shape == expected.shape and found.stride() == expected.stride() and found.dtype == dtype
+    assert not lampwork.stats(compiled)["fallbacks"]

@@ -52,12 +52,20 @@ def test_results(name, written, size):
         torch.testing.assert_close(ours, eager)
 
 
+def _filled(x):
+    x[None] = 3
+    return x
+
+
 #: Of a leaf, an activation and a number that varies.
 KEPT_OTHERWISE = {
     # Views that have versions of their own: eager reads what was written.
     "kron": lambda x, w, n: torch.kron(x, w),
     "kron, and itself": lambda x, w, n: (torch.kron(x, w), (x * w).sum()),
     "kron of a part": lambda x, w, n: torch.kron(x, w[1:]),
+    "kron, and a product of it": lambda x, w, n: torch.kron(w, x).view(4, 4) @ (x * 2),
+    "kron, and what it is multiplied up to": lambda x, w, n: torch.cumprod(torch.kron(w, x), 0),
+    "unsafe view, and its exponential": lambda x, w, n: (torch.ops.aten._unsafe_view(w, (2, 2)) * x.view(2, 2)).sin(),
     "unsafe view": lambda x, w, n: torch.ops.aten._unsafe_view(w, (2, 2)) * x.view(2, 2),
     "unsafe view of a result": lambda x, w, n: ((v := x * 2), torch.ops.aten._unsafe_view(v, (2, 2)).exp().sin()),
     # The result of a conversion, which is no memory of the caller's.
@@ -85,6 +93,16 @@ KEPT_OTHERWISE = {
     # Memory of a result's, with a version of its own.
     "data": lambda x, w, n: ((v := x.exp()).data, v * w, v),
     "data last": lambda x, w, n: ((v := x.exp()), v * w, v.data),
+    "data of an argument": lambda x, w, n: ((v := w.data), x / v),
+    "data of an argument beside it": lambda x, w, n: ((v := w.data), x / v, x * w),
+    # Beside a result that autograd does not tell the operands of.
+    "beside what is overwritten": lambda x, w, n: (
+        (w[None] @ w[:, None]).index_fill_(0, torch.tensor([0]), 3),
+        (u := w.bfloat16()).std(),
+        u,
+    ),
+    "a part of what is overwritten": lambda x, w, n: ((v := w[None] + x)[:, 1:].mul_(2), v.exp(), v),
+    "beside a view that is overwritten": lambda x, w, n: (_filled(w[None] @ w[:, None]), (u := w.bfloat16()).std(), u),
     "data beside a view": lambda x, w, n: ((v := x.exp()).data, v.view(2, 2), v * w),
 }
 
@@ -159,3 +177,22 @@ def test_operands_of_a_product(part):
             operand.mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             result.sum().backward()
+
+
+def test_what_is_counted_from_the_beginning_of_a_storage_is_not_read_of_a_copy():
+    """What is read only to compute something again is saved as a dense copy, which begins elsewhere."""
+
+    def program(x):
+        shown = x.as_strided((2, 2), (0, 1), x.storage_offset())
+        return shown.masked_fill(shown != 0, 0.1), x.square(), shown.sin().exp()
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for unused in range(3):
+        found = []
+        for function in (program, compiled):
+            leaf = torch.arange(6.0).as_strided((2, 1), (1, 1), 2).requires_grad_()
+            results = function(leaf.transpose(0, -1))
+            roots = [each for index, each in enumerate(results) if index != unused]
+            torch.autograd.backward(roots, [torch.ones_like(each) for each in roots])
+            found.append(leaf.grad)
+        torch.testing.assert_close(found[1], found[0])

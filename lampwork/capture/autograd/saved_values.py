@@ -56,8 +56,9 @@ def kept_by_eager(
     for target, fake in zip(targets, target_fakes, strict=True):
         owners.setdefault(_torch.storage_key(fake), []).append(((target.index, not target.written), fake))
     for position, fake in reversed(list(enumerate(outputs))):
-        if made[position].kind == "plain":
-            owners.setdefault(_torch.storage_key(fake), []).append(((position, True), fake))
+        beside = owners.setdefault(_torch.storage_key(fake), [])
+        if made[position].kind == "plain" or not any(_torch.shares_version(each, fake) for _, each in beside):
+            beside.append(((position, True), fake))
     # By memory of copies: the tensors that eager has views of in their place.
     viewed = {
         _torch.storage_key(node.meta["val"]): node.args[0].args[0].meta["val"]

@@ -357,6 +357,7 @@ def channel_shuffle(x: torch.Tensor, groups: int) -> Spec:
 
 @rule("pixel_shuffle")
 def pixel_shuffle(x: torch.Tensor, factor: int) -> Spec:
+    _refuse_channels_last_3d(x)
     if not x.is_cpu or x.dim() != 4 or factor <= 0 or x.size()[1] % (factor * factor):
         raise Unknown
     batch, channels, height, width = x.size()
@@ -364,8 +365,15 @@ def pixel_shuffle(x: torch.Tensor, factor: int) -> Spec:
     return Spec(shape, in_format_of(x, shape), x.dtype)
 
 
+def _refuse_channels_last_3d(x: torch.Tensor) -> None:
+    """Raises for what a kernel for the CPU refuses that takes any number of dimensions, and 4 in channels last."""
+    if x.is_cpu and x.dim() == 5 and suggests_channels_last(x):
+        raise RuntimeError("Unsupported memory format. Supports only ChannelsLast, Contiguous")
+
+
 @rule("pixel_unshuffle")
 def pixel_unshuffle(x: torch.Tensor, factor: int) -> Spec:
+    _refuse_channels_last_3d(x)
     if not x.is_cpu or x.dim() != 4 or factor <= 0 or x.size()[2] % factor or x.size()[3] % factor:
         raise Unknown
     batch, channels, height, width = x.size()
@@ -418,8 +426,10 @@ def stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Spec:
 
 @rule("embedding")
 def embedding(weight: torch.Tensor, indices: torch.Tensor, *options: object) -> Spec:
-    if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
+    if weight.dim() != 2:
         raise Unknown
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(f"Expected tensor for argument #1 'indices' to hold long or int; but got {indices.dtype}")
     if indices.dim() == 1:
         shape: tuple = (indices.size()[0], weight.size()[1])
     else:

@@ -98,8 +98,8 @@ class Differentiated:
         #: Results that are made again above autograd: (result, kind, output or input).
         self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
         self.views = ResultViews(joint.views) if joint.views.calls else None
-        #: Results that share memory and no version, and the versions that results have.
-        self.separate, self.versions = frozenset(artifact.program.separate), dict(artifact.program.versions)
+        #: Results that share memory and no version: the program makes them so.
+        self.separate = frozenset(artifact.program.separate)
         self.device = artifact.program.device
         flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
@@ -151,23 +151,17 @@ class Differentiated:
             if kind == "output":
                 made[index] = outputs[source]
                 continue
+            if index in self.separate:  # has no tie to autograd
+                continue
             if kind == "view":
-                made[index] = self.separated(index, views[source])
+                made[index] = views[source]
                 continue
             plain = made[index]
             base = values[source] if kind.endswith("input") else outputs[source]
             with torch.enable_grad():
                 seen = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
-            made[index] = self.separated(index, seen.detach() if kind.startswith("detached") else seen)
+            made[index] = seen.detach() if kind.startswith("detached") else seen
         return made
-
-    def separated(self, index: int, result: torch.Tensor) -> torch.Tensor:
-        """Result `index`, with a version of its own where the program gives it one."""
-        if index not in self.separate:
-            return result
-        result = result.data
-        _torch.set_versions((result,), (self.versions.get(index, 0),))
-        return result
 
     def needed(self, ctx: Any, run: _Call, tangents: Sequence[Any]) -> list[torch.Tensor] | None:
         """The saved tensors, with zeros for those that were written since and are not needed for the tangents that are

@@ -232,7 +232,8 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
         elif tensor.itemsize == dtype.itemsize:
             tensor = tensor.view(dtype)
         else:  # of all that the view reaches, in a row: rows need not be whole elements of the other type
-            end = offset + (0 if 0 in shape else 1 + sum([(size - 1) * step for size, step in zip(shape, strides)]))
+            steps = sum([(size - 1) * step for size, step in zip(shape, strides)])
+            end = 0 if 0 in shape else offset + 1 + steps
             count = -(-end * dtype.itemsize // tensor.itemsize)
             tensor = tensor.as_strided((count,), (1,), tensor.storage_offset()).view(dtype)
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)

@@ -116,8 +116,8 @@ FAULTS = (
     ),
     Fault(
         "random-recomputed", "graph/recompute.py",
-        'if node.op == "placeholder" or is_random(node) or not _can_run_again(node):',
-        'if node.op == "placeholder" or not _can_run_again(node):',
+        'if node.op == "placeholder" or is_random(node) or not _can_run_again(node) or self.is_of_a_copy(node):',
+        'if node.op == "placeholder" or not _can_run_again(node) or self.is_of_a_copy(node):',
         "a random mask is drawn again instead of saved",
     ),
     Fault(
@@ -168,5 +168,22 @@ FAULTS = (
         "gradients-of-other-tangents", "graph/partition.py",
         "        if origin in parts:\n", "        if False:\n",
         "a gradient is what a missing tangent makes of zeros",
+    ),
+    Fault(
+        "computed-again-of-what-changes", "graph/recompute.py",
+        "        if \"checkpoint\" not in node.meta and not self.changing.isdisjoint(node.all_input_nodes):\n"
+        "            return INFINITE\n", "",
+        "what eager keeps is computed again of memory that the caller may have written to unnoticed",
+    ),
+    Fault(
+        "counted-within-a-copy", "graph/recompute.py",
+        "        return base in self.joined.copied or base in self.joined.copied_results\n", "        return False\n",
+        "a view that counts from the beginning of a storage is made of a copy",
+    ),
+    Fault(
+        "read-for-every-tangent", "graph/partition.py",
+        "        return {node: _places(bits[node]) for node in sources}\n",
+        "        return {node: {*range(len(self.tangents))} for node in sources}\n",
+        "what one derivative reads counts as kept for all of them",
     ),
 )  # fmt: skip
