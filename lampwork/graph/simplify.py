@@ -272,8 +272,6 @@ def may_raise(node: Node) -> bool:
         return True
     if name in ("linspace", "logspace"):  # a result of whole numbers, between numbers out of tensors
         return bool(node.all_input_nodes) and not node.meta["val"].is_floating_point()
-    if name == "index_put" and node.args[2].meta["val"].numel() != 1 and any(map(_is_mask, node.args[1])):
-        return True
     return name in _BOUNDED or name in _INDEXED and _has_indices((node.args, tuple(node.kwargs.values())))
 
 
@@ -282,11 +280,6 @@ def _has_indices(value: object) -> bool:
         fake = value.meta.get("val")
         return isinstance(fake, Fake) and fake.dtype in (torch.int64, torch.int32)
     return isinstance(value, (tuple, list)) and any(map(_has_indices, value))
-
-
-def _is_mask(value: object) -> bool:
-    """As many elements are put where a mask is true as are given."""
-    return isinstance(value, Node) and value.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 _DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})

@@ -11,12 +11,6 @@ import lampwork
 from lampwork.fakes import kernels
 
 
-def _put_where_positive(x):
-    v = x.sin()
-    v[v > 0] = x
-    return x
-
-
 REFUSED = {
     "floor division of bool": (lambda x: x // True, torch.tensor([True])),
     "gcd of floats": (lambda x: torch.gcd(x, x), torch.ones(2)),
@@ -39,7 +33,6 @@ REFUSED = {
         torch.zeros(2, 4, 4, 4, 4).contiguous(memory_format=torch.channels_last_3d),
     ),
     "places that are no whole numbers": (lambda x: F.embedding(x % 1, torch.argwhere(x)), torch.tensor(0.0)),
-    "values beside a mask, unread": (_put_where_positive, -torch.ones(1, 2)),
     "an inverse, unread": (lambda x: (x + 1, torch.linalg.inv(x))[0], torch.zeros(2, 2)),
     "a pseudoinverse, overwritten": (lambda x: torch.linalg.pinv(x).fill_(1), torch.full((2, 3), torch.nan)),
     "a histogram, unread": (lambda x: (x, torch.histogram(x, 4))[0], torch.full((4,), torch.nan)),

@@ -114,6 +114,8 @@ class _Parts:
                 if not self._snapshots.add_read(source):
                     return False
                 value = self._snapshots.values[id(source)]
+                if not isinstance(value, torch.Tensor):  # not what the entry was made for
+                    return False
                 ranges.append((value.data_ptr(), tensor_extent_bytes(value)))
             elif index in grouped or test is None:
                 return False
