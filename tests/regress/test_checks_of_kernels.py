@@ -10,7 +10,6 @@ import torch.nn.functional as F
 import lampwork
 from lampwork.fakes import kernels
 
-
 REFUSED = {
     "floor division of bool": (lambda x: x // True, torch.tensor([True])),
     "gcd of floats": (lambda x: torch.gcd(x, x), torch.ones(2)),
