@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from lampwork import _torch
-from lampwork.ir.dtype import FLOATING
+from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
@@ -145,7 +147,7 @@ def _threshold(lowering: Lowering, self: TensorValue, threshold: Number, value: 
 
 @floating("hardshrink")
 def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Number = 0.5) -> TensorValue:
-    lambd = lowering.rounded(lambd, self.dtype)
+    lambd = lowering.rounded(lambd, self.dtype, as_elements=True)
 
     def body(x: Expr) -> Expr:
         inside = Compute(
@@ -158,6 +160,8 @@ def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Number = 0.5) -> T
 
 @floating("softshrink")
 def _softshrink(lowering: Lowering, self: TensorValue, lambd: Number = 0.5) -> TensorValue:
+    lambd = lowering.rounded(lambd, self.dtype, as_elements=True)
+
     def body(x: Expr) -> Expr:
         limit, nothing = ex.like(lambd, x), ex.like(0, x)
         # NaN stays. On a CPU so does the sign: there it is x * 0.
@@ -191,16 +195,24 @@ def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> TensorValue:
     return lowering.compute(meta, body)
 
 
+def limits_of_logit(lowering: Lowering, eps: float | None, dtype: str) -> tuple[float, float] | None:
+    """Between which numbers logit takes its input, if asked to: `eps` and 1 - `eps`, both rounded as the kernel holds
+    them (a CPU in the element type, a GPU in float32 for half types)."""
+    if eps is None or eps < 0:
+        return None
+    held = dtype if lowering.numerics.rounds_numbers else compute_dtype(dtype)
+    low = torch.tensor(eps, dtype=getattr(torch, held))
+    return low.item(), (1 - low).item()
+
+
 @floating("logit")
 def _logit(lowering: Lowering, self: TensorValue, eps: float | None = None) -> TensorValue:
-    low = high = None
-    if eps is not None and eps >= 0:
-        low = lowering.rounded(eps, self.dtype)
-        high = lowering.rounded(1 - low, self.dtype)
+    limits = limits_of_logit(lowering, eps, self.dtype)
 
     def body(x: Expr) -> Expr:
         one = ex.like(1, x)
-        if low is not None:
+        if limits is not None:
+            low, high = limits
             below = ex.where(ex.compare("gt", x, ex.like(high, x)), ex.like(high, x), x)
             x = ex.where(ex.compare("lt", x, ex.like(low, x)), ex.like(low, x), below)
         return ex.unary("log", ex.div(x, ex.sub(one, x)))

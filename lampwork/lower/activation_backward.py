@@ -11,7 +11,7 @@ from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.size import add, mul
 from lampwork.lower import expressions as ex
-from lampwork.lower.activation import SIXTH, floating
+from lampwork.lower.activation import SIXTH, floating, limits_of_logit
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, Number, TensorValue
@@ -162,6 +162,8 @@ def _log_sigmoid(lowering: Lowering, grad_output: TensorValue, self: TensorValue
 
 @floating("hardshrink_backward", "softshrink_backward")
 def _shrink(lowering: Lowering, grad_output: TensorValue, self: TensorValue, lambd: Number) -> TensorValue:
+    lambd = lowering.rounded(lambd, self.dtype, as_elements=True)
+
     def body(g: Expr, x: Expr) -> Expr:
         inside = Compute(
             "and", (ex.compare("ge", x, ex.like(-lambd, x)), ex.compare("le", x, ex.like(lambd, x))), "bool"
@@ -223,15 +225,17 @@ def _glu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, dim: i
 
 @floating("logit_backward")
 def _logit(lowering: Lowering, grad_output: TensorValue, self: TensorValue, eps: float | None = None) -> TensorValue:
+    limits = limits_of_logit(lowering, eps, self.dtype)
+
     def body(g: Expr, x: Expr) -> Expr:
-        low, high = (0.0, 1.0) if eps is None or eps < 0 else (eps, 1 - eps)
+        low, high = limits or (0.0, 1.0)
         outside = Compute("or", (ex.compare("lt", x, ex.like(low, x)), ex.compare("gt", x, ex.like(high, x))), "bool")
         edge = Compute("or", (ex.compare("eq", x, ex.like(0, x)), ex.compare("eq", x, _one(x))), "bool")
         value = ex.div(g, ex.mul(x, ex.sub(_one(x), x)))
         if lowering.numerics.logit_edges:
             # As eager's scalar kernel: 1 / -0.0 would be negative, as it is in its vectorised one, and on a GPU.
             value = ex.where(edge, ex.mul(g, ex.like(math.inf, g)), value)
-        return ex.where(outside, ex.like(math.nan if eps is None or eps < 0 else 0, x), value)
+        return ex.where(outside, ex.like(math.nan if limits is None else 0, x), value)
 
     return lowering.pointwise((grad_output, self), body)
 
