@@ -272,6 +272,8 @@ def partition(
         halves, lost = _cut(joined, joint, sizes, choose(joined))
         if not lost:
             return halves
+        if joined.lost.issuperset(lost):
+            raise CompileError("partition", "what is to be saved as a copy is saved as it is")
         joined.lose(lost)
 
 

@@ -19,7 +19,7 @@ Costs are in bytes that the memory moves in the same time. Random operators are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.fx import Node
@@ -74,7 +74,7 @@ class Costs:
         self.handed_out = _with_bases(joined.outputs) - self.returned
         #: What the caller may write to unnoticed: eager reads there what was written, and keeps what it computed of it.
         self.changing = _with_views(
-            node for node, kept in joined.kept.items() if kept.unnoticed and node not in joined.copied
+            node for node, kept in joined.kept.items() if kept.unnoticed and not self.is_saved_as_copy(node)
         )
         self._bytes: dict[Node, int] = {}
         self._save: dict[Node, int] = {}
@@ -119,8 +119,8 @@ class Costs:
         unwanted = wanted_again or (node in self.returned and node not in self.read)
         if unwanted and self.can_be_computed(node):
             return INFINITE
-        is_lent = node.meta.get(COPIED) or node in self.joined.copied_results
-        if node in self.joined.given and not is_lent:
+        as_copy = self.is_saved_as_copy(node)
+        if node in self.joined.given and not as_copy:
             return 1 + size
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
@@ -131,7 +131,7 @@ class Costs:
             if self.exact is not None and not is_dense(value.size(), value.stride()):
                 return INFINITE  # the copy would be, and what is called might add up in another order
             return 1 + 3 * size
-        if node in self.handed_out or is_lent:
+        if node in self.handed_out or as_copy:
             return 1 + 3 * size
         return 1 + size * (1 if self.is_stored(node) else 2)
 
@@ -167,7 +167,11 @@ class Costs:
         base = node.all_input_nodes[0]
         while is_free(base) and base.all_input_nodes:
             base = base.all_input_nodes[0]
-        return base in self.joined.copied or base in self.joined.copied_results
+        return self.is_saved_as_copy(base)
+
+    def is_saved_as_copy(self, node: Node) -> bool:
+        """Whether the node is saved as a copy, if it is saved: the program or its caller has its memory to write to."""
+        return bool(node.meta.get(COPIED)) or node in self.joined.copied or node in self.joined.copied_results
 
     def is_inside_checkpoint(self, node: Node) -> bool:
         """Whether only a checkpointed function that computes the node reads it: the program wants it computed again."""
@@ -212,14 +216,23 @@ def required(joined: Joined) -> list[Node]:
 
 def _with_bases(nodes: Iterable[Node]) -> set[Node]:
     """The nodes, and what they are views of."""
+    return _reachable(nodes, lambda node: node.all_input_nodes if is_free(node) else ())
+
+
+def _with_views(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes, and the views of them."""
+    return _reachable(nodes, lambda node: [user for user in node.users if user.op == "call_function" and is_free(user)])
+
+
+def _reachable(nodes: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """The nodes, those `after` them, those after these, and so on."""
     found: set[Node] = set()
     pending = list(nodes)
     while pending:
         node = pending.pop()
         if node not in found:
             found.add(node)
-            if is_free(node):
-                pending.extend(node.all_input_nodes)
+            pending.extend(after(node))
     return found
 
 
@@ -231,18 +244,6 @@ def cheapest(joined: Joined, budget: float = 1.0, exact: bool = False) -> set[No
     if budget < 1.0 and plan.bytes:
         plan = within(costs, int(budget * plan.bytes))
     return set(plan.saved)
-
-
-def _with_views(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes, and the views of them."""
-    found: set[Node] = set()
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending.extend(user for user in node.users if user.op == "call_function" and is_free(user))
-    return found
 
 
 @record

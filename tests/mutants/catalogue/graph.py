@@ -177,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "counted-within-a-copy", "graph/recompute.py",
-        "        return base in self.joined.copied or base in self.joined.copied_results\n", "        return False\n",
+        "        return self.is_saved_as_copy(base)\n", "        return False\n",
         "a view that counts from the beginning of a storage is made of a copy",
     ),
     Fault(
