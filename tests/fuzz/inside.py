@@ -123,6 +123,11 @@ def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
         return result
     found = torch.stack([each.to(result.device).expand(result.shape) for each in signs])
     either = (result == 0) & (found > 0).any(0) & (found < 0).any(0)
+    return _of_either_sign(noise, result, either, is_written)
+
+
+def _of_either_sign(noise: Any, result: torch.Tensor, either: torch.Tensor, is_written: bool = False) -> torch.Tensor:
+    """`result`, whose zeros where `either` is true have a sign that differs from run to run."""
     if not bool(either.any()):
         return result
     plain = result.detach()
@@ -164,11 +169,19 @@ def _less_first(noise: Any, x: torch.Tensor, dims: int) -> torch.Tensor:
     return x - torch.where(first.isfinite(), first, 0)
 
 
+def _batch_norm(noise: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """The mean of negative zeros is a zero of the sign that the sum began with, which differs from kernel to kernel: an
+    element less it, and with a negative zero added to it, is a zero of either sign."""
+    result = torch.nn.functional.batch_norm(x, *args, **kwargs)
+    return _of_either_sign(noise, result, result.detach() == 0)
+
+
 #: By the name of the operator; every function of that name is meant (`spellings`).
 _BY_NAME: dict[str, Callable] = {
     "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
     "sigmoid": _sigmoid, "sinc": _sinc, "logaddexp": partial(_log_add_exp, base=math.e),
     "logaddexp2": partial(_log_add_exp, base=2.0), "ldexp": _ldexp, "layer_norm": _layer_norm,
+    "batch_norm": _batch_norm,
 }  # fmt: skip
 _FORMULAS: dict[Any, Callable] = {
     **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},

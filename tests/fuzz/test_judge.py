@@ -108,6 +108,15 @@ def test_ties_of_zeros_of_both_signs(leaf):
     assert check(program, Planted(r"\* 0\.0", "* -0.0")).finding.kind == judge.SIGN_OF_ZERO
 
 
+def test_zeros_that_a_norm_makes():
+    """Elements less their mean, and a negative zero: the sign hangs on how the mean was summed up. Other values do not."""
+    norm = "torch.nn.functional.batch_norm(x0 * -0.0, None, None, bias=torch.tensor([-0.0, 1.0]), training=True)"
+    inputs = (Input((3, 2), "float32", values="quarters"),)
+    program = planted_program(f"v1 = {norm}", "v9 = 2.0 / v1", inputs=inputs)
+    assert check(program, Planted(r"2\.0 / v1", "2.0 / torch.where(v1 == 0, -v1, v1)")).finding is None
+    assert check(program, Planted(r"2\.0 / v1", "2.0 / -v1")).finding.kind == judge.WRONG_VALUES
+
+
 def test_ties_that_rounding_decides():
     """Which of two numbers that agree but for rounding is the greatest, no right program promises."""
     inputs = (Input((40, 33), "float32"),)
