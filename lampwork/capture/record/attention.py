@@ -16,6 +16,9 @@ real numbers; the kernel that eager picks for these arguments rounds in its own 
 programs are told that they are not compiled, and what they call is called.
 
 Only masks computed from constants are looked at (`constants.py`).
+
+A mask that would widen the scores is refused: eager adds it to them in place, and out of place where Python intercepts
+operators.
 """
 
 from __future__ import annotations
@@ -30,9 +33,14 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.recorder import Recorder
+from lampwork.fakes.strides import broadcast, check_expands
 
 aten = torch.ops.aten
 attention = torch.nn.functional.scaled_dot_product_attention
+#: All that programs may call it by.
+SPELLINGS: frozenset[Any] = frozenset(
+    {attention, aten.scaled_dot_product_attention, aten.scaled_dot_product_attention.default}
+)
 
 _RESHAPES = {aten.view.default, aten._unsafe_view.default}
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -120,6 +128,25 @@ class AttentionCalls:
             with self.recorder._paused():
                 self._kinds[node] = "" if value is None else _kind_of(value)
         return self._kinds[node]
+
+
+def refuse_wide_mask(args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raises, as eager does, where the mask of a call of attention does not fit into the scores that it is added to."""
+    named = {**dict(zip(_NAMES, args)), **kwargs}
+    query: Any
+    key: Any
+    mask: Any
+    query, key, mask = (named.get(name) for name in ("query", "key", "attn_mask"))
+    if not all(type(each) is Fake for each in (query, key, mask)) or min(query.dim(), key.dim()) < 2:
+        return
+    heads = tuple(key.size()[:-2])
+    if named.get("enable_gqa") and heads:
+        heads = (*heads[:-1], query.size()[-3] if query.dim() > 2 else 1)  # they are repeated
+    try:
+        batch = broadcast((tuple(query.size()[:-2]), heads))
+    except RuntimeError:
+        return  # the product says so
+    check_expands(mask.size(), (*batch, query.size()[-2], key.size()[-2]))
 
 
 def _broadcasts_into(mask: Fake, query: Fake) -> bool:

@@ -15,7 +15,7 @@ from lampwork import _torch
 from lampwork.capture.natives.effect_classes import name_of
 from lampwork.capture.natives.generators import draw, is_drawn
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.record.attention import AttentionCalls, attention
+from lampwork.capture.record.attention import SPELLINGS, AttentionCalls, attention, refuse_wide_mask
 from lampwork.capture.record.dropout import dropout, is_dropout
 from lampwork.capture.record.fake import Fake, Unsupported
 from lampwork.capture.record.products import called as product_called
@@ -145,6 +145,8 @@ class TensorCalls:
             function = _VALUES_ALONE[function]
         if function in _OF_VALUES and not _has_derivative(args, kwargs):
             function = partial(self._of_values_alone, function)
+        if function in SPELLINGS:
+            refuse_wide_mask(args, kwargs)
         if function is attention and not self.recorder.exact:
             args, kwargs = self.attention.simplified(args, kwargs)
         if self.recorder.sizes:
