@@ -114,7 +114,7 @@ class _Parts:
                 if not self._snapshots.add_read(source):
                     return False
                 value = self._snapshots.values[id(source)]
-                if not isinstance(value, torch.Tensor):  # not what the entry was made for
+                if not isinstance(value, torch.Tensor):  # another thread put it there since
                     return False
                 ranges.append((value.data_ptr(), tensor_extent_bytes(value)))
             elif index in grouped or test is None:

@@ -163,6 +163,9 @@ class StaticGuards:
             found = self._check(function)
             self._pause = max(self._pause - 1, 0)
             return None if found is None else self._for_one_call(found)
+        # A snapshot is made of values for which the guards hold: it relies on their kinds.
+        if self._check(function) is None:
+            return None
         if self._snapshots is not None:
             self._learn(self._snapshots)
         self._attempts += 1
