@@ -223,19 +223,27 @@ def size_of_values(values: int) -> int:
     return VALUES_FIRST + 8 * capacity + (capacity + 7 & ~7)
 
 
-def _equal(held: object, key: object) -> bool:
-    return type(held) is type(key) and type(key) in (str, int, bytes) and held == key
+#: Types whose equality runs no code of the program.
+_PLAIN_KEYS = (str, int, bytes)
 
 
 def place_of_key(container: dict, key: object) -> tuple[int, int, int]:
     """Of a key: the address of the dict's keys, its number among them, and the address of its slot."""
     keys = word(id(container) + DICT_KEYS)
     first, step = entries_of(keys)
-    held = next((each for each in dict.keys(container) if each is key or _equal(each, key)), None)
-    for index in range(word(keys + KEYS_ENTRIES)):
-        if word(first + step * index) == id(held):
-            return keys, index, first + step * index
-    raise Unstable("no such key where keys should be")
+    # `sys.modules` has thousands of keys: no loop in Python over them where the key itself is one.
+    held = MEMORY[first >> 3 : (first >> 3) + (step >> 3) * word(keys + KEYS_ENTRIES) : step >> 3].tolist()
+    try:
+        index = held.index(id(key))
+    except ValueError:
+        kind = type(key)
+        equal = (
+            [each for each in dict.keys(container) if type(each) is kind and each == key] if kind in _PLAIN_KEYS else []
+        )
+        if not equal:
+            raise Unstable("no such key where keys should be") from None
+        index = held.index(id(equal[0]))
+    return keys, index, first + step * index
 
 
 def bytes_at(memory: int, address: int, size_bytes: int) -> bytes:

@@ -12,6 +12,7 @@ start, other things once their words have differed once or twice.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -143,7 +144,7 @@ class StaticGuards:
         #: What changed between calls: how often, by id, and of what no snapshot is taken for that.
         self._snapshots: VersionSnapshots | None = None
         self._changes: Counter[int] = Counter()
-        self._avoid: set[int] = set()
+        self._avoid: set[int] = {id(sys.modules)}  # every import anywhere changes it, those of the first call first
 
     def _check(self, function: Callable) -> tuple | None:
         """The values at reads and others, None when some guard does not hold. Compiled when it is asked for often."""
