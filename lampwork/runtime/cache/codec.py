@@ -78,10 +78,12 @@ class _Encoder:
 
     def __init__(self) -> None:
         self.atoms: dict[tuple[type, Any], int] = {}
-        self.known: dict[int, int] = {}
+        self.known: dict[int, int] = _FIXED_INDICES.copy()
         self.kept: list[Any] = []  # what `known` names by address
         self.rows: dict[tuple[int, ...], int] = {}
         self.written: list[tuple[int, ...]] = []
+        #: Of classes of records: their number, their fields' values as a tuple, and the checks of those.
+        self.records: dict[type, tuple[int, Callable[[Any], tuple[Any, ...]], Sequence[schema.Check]] | None] = {}
         #: The fields that have to be looked at, of records of a class whose fields are of these types.
         self.doubtful: dict[tuple[type, ...], list[int]] = {}
 
@@ -93,19 +95,20 @@ class _Encoder:
         kinds: dict[type, list[Any]] = {int: [], float: [], str: [], bytes: []}
         for kind, value in self.atoms:
             kinds[kind].append(value)
-        order, position = {}, len(_FIXED)
+        # By the number that a value has meanwhile: those of atoms are negative, and count from the end of the list.
+        final = [*range(len(_FIXED) + len(self.written) + len(self.atoms))]
+        position = len(_FIXED)
         for kind, values in kinds.items():
             for value in values:
-                order[self.atoms[kind, value]] = position
+                final[self.atoms[kind, value]] = position
                 position += 1
+        rows = slice(len(_FIXED), len(_FIXED) + len(self.written))
+        final[rows] = range(position, position + len(self.written))
 
-        def final(place: int) -> int:
-            return order[place] if place < 0 else place if place < len(_FIXED) else place - len(_FIXED) + position
-
-        words, places = array("I"), []
+        words, places, numbered = array("I"), [], final.__getitem__
         for number, *parts in self.written:
             fixed = _ARITIES[number] >= 0
-            words.extend((number, *map(final, parts)) if fixed else (number, len(parts), *map(final, parts)))
+            words.extend((number, *map(numbered, parts)) if fixed else (number, len(parts), *map(numbered, parts)))
             places.append(len(words))
         if len(words) > _LARGEST_WORD:
             raise NotStorable("an artifact of more than 2**32 words")
@@ -118,16 +121,13 @@ class _Encoder:
             "floats": len(kinds[float]),
             "blobs": [len(blob) for blob in blobs],
             "words": len(words),
-            "roots": [(final(place), places[rows - 1] if rows else 0) for place, rows in ends],
+            "roots": [(final[place], places[end - 1] if end else 0) for place, end in ends],
         }
         try:
             line = json.dumps(header, separators=(",", ":")).encode()
         except ValueError as error:  # an integer of more than 4300 digits
             raise NotStorable(str(error)) from error
         return b"".join((line, b"\n", *kinds[float], words.tobytes(), *blobs))
-
-    def atom(self, kind: type, value: object) -> int:
-        return self.atoms.setdefault((kind, value), -1 - len(self.atoms))
 
     def add(self, row: tuple[int, ...], shared: bool = True) -> int:
         found = self.rows.get(row) if shared else None
@@ -142,11 +142,9 @@ class _Encoder:
         """The number of `value`, which is written if it is new."""
         kind = type(value)
         if kind is str or kind is int or kind is bytes:
-            return self.atom(kind, value)
+            return self.atoms.setdefault((kind, value), -1 - len(self.atoms))
         if kind is float:
-            return self.atom(float, struct.pack("<d", value))
-        if id(value) in _FIXED_INDICES:
-            return _FIXED_INDICES[id(value)]
+            return self.atoms.setdefault((float, struct.pack("<d", value)), -1 - len(self.atoms))
         found = self.known.get(id(value))
         if found is None:
             found = self.known[id(value)] = self.row(kind, value)
@@ -154,9 +152,9 @@ class _Encoder:
         return found
 
     def row(self, kind: type, value: Any) -> int:
-        checks = schema.checks(kind)
-        if checks is not None:
-            return self.record(_RECORD_KINDS[kind.__module__, kind.__name__], kind, checks, value)
+        record = self.records[kind] if kind in self.records else self.record_of(kind)
+        if record is not None:
+            return self.record(kind, *record, value)
         if kind is list or kind is dict:  # can be changed: never one object for two
             parts = value if kind is list else [each for pair in value.items() for each in pair]
             return self.add((_LIST if kind is list else _DICT, *map(self.put, parts)), shared=False)
@@ -169,12 +167,28 @@ class _Encoder:
             return self.add((_NUMBERS["numpy"], self.put(value.dtype.name), self.put(value.tobytes())))
         raise NotStorable(f"a {kind.__module__}.{kind.__qualname__} is no part of stored entries")
 
-    def record(self, number: int, kind: type, checks: Sequence[schema.Check], value: object) -> int:
+    def record_of(self, kind: type) -> tuple[int, Callable[[Any], tuple[Any, ...]], Sequence[schema.Check]] | None:
+        """How instances of the class are written; None for a class of no records."""
+        checks = schema.checks(kind)
+        if checks is None:
+            found = None
+        else:
+            found = _RECORD_KINDS[kind.__module__, kind.__name__], _fields(schema.names(kind)), checks
+        self.records[kind] = found
+        return found
+
+    def record(
+        self,
+        kind: type,
+        number: int,
+        fields: Callable[[Any], tuple[Any, ...]],
+        checks: Sequence[schema.Check],
+        value: object,
+    ) -> int:
         give_way()
-        names = _names(kind)
-        parts = [getattr(value, name) for name in names]
+        parts = fields(value)
         if kind is ObjectRef:  # the object itself is found by its name
-            parts[-1] = None
+            parts = (*parts[:-1], None)
         types = (kind, *map(type, parts))
         doubtful = self.doubtful.get(types)
         if doubtful is None:
@@ -182,11 +196,15 @@ class _Encoder:
             doubtful = self.doubtful[types] = [index for index, (check, part) in each if part not in check.sure]
         for index in doubtful:
             if not checks[index](parts[index]):
-                raise NotStorable(f"{kind.__qualname__}.{names[index]} is {parts[index]!r:.200}")
+                raise NotStorable(f"{kind.__qualname__}.{schema.names(kind)[index]} is {parts[index]!r:.200}")
         return self.add((number, *map(self.put, parts)))
 
 
-_names = functools.cache(schema.names)
+def _fields(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """The values of those attributes of what it is given."""
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda value: tuple([getattr(value, name) for name in names])
 
 
 def _enum_parts(value: enum.Enum) -> tuple[object, ...]:
