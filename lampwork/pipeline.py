@@ -388,7 +388,9 @@ def _generate(
             sizes.settle()
         lowered = lower(functional, settings)
         if sizes is not None:
-            lowered = replace(lowered, assumed=sizes.assumed())
+            # Sizes that this half does not find are those of nothing that is left (`graph/found_sizes.py`).
+            gone = sizes.contents.keys() - lowered.found.keys()
+            lowered = replace(lowered, assumed=tuple(each for each in sizes.assumed() if gone.isdisjoint(each.names)))
             facts = sizes.facts()
     _verify_lowered(lowered)
     observe("lower", lowered)

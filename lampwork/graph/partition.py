@@ -18,7 +18,7 @@ compute something again. What it reads through memory with a version of its own,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -32,10 +32,11 @@ from lampwork.errors import CompileError
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, size_of, sizes_of
+from lampwork.fakes.symbolic import SymbolicSizes, size_of, sizes_of
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
+from lampwork.graph.found_sizes import find_before, found_before
 from lampwork.graph.missing import Missing, on_device
-from lampwork.graph.simplify import COPIED, finds_size
+from lampwork.graph.simplify import COPIED
 from lampwork.ir.differentiation import ARRIVES, Backward, Joint, Saved, Tangent
 from lampwork.ir.record import record
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
@@ -262,9 +263,11 @@ def partition(
     """The halves of `functional`, whose placeholders are `inputs` inputs, then tangents.
 
     Guarantees: random operators keep their order in each half; each result of the region is computed by the forward
-    half alone.
+    half alone. Raises `GraphBreak` where the backward half would have to check sizes that it finds.
     """
     joined = Joined(functional, joint, inputs)
+    if sizes is not None and joint.wanted:
+        find_before(joined, sizes)
     if not joint.wanted:
         return Halves(_forward(joined, [], ())[0], None, Backward(joint), joined)
     joint = replace(_with_layouts(joint, sizes), held=None, unnoticed=())
@@ -284,7 +287,7 @@ def _cut(
     saved = [node for node in joined.nodes if node in chosen]
     kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.copied]
     computed = [node for node in saved if node.op != "placeholder" or node in joined.copied]
-    names = dict.fromkeys((*_symbols(joined.nodes), *_found_before(joined))) if sizes is not None else ()
+    names = dict.fromkeys((*_symbols(joined.nodes), *found_before(joined))) if sizes is not None else ()
     numbers = tuple(sizes.wrap(Symbol(name)) for name in names) if sizes is not None else ()
     forward, places = _forward(joined, computed, numbers)
     optional = tuple(place for place, node in enumerate(joined.tangents) if _may_be_missing(joined, node))
@@ -391,32 +394,6 @@ def _symbols(nodes: Iterable[Node]) -> tuple[str, ...]:
             for size in sizes_of(dims):
                 names.update(dict.fromkeys(sorted(symbols(size))))
     return tuple(names)
-
-
-def _found_before(joined: Joined) -> tuple[str, ...]:
-    """Names of the symbols that the backward half needs and that contents decide in the forward half."""
-    needed = joined.needed()
-    names: dict[str, None] = {}
-    own: set[str | None] = set()
-    for node in joined.nodes:
-        if node not in needed and node not in joined.tangents:
-            continue
-        for size in filter(by_contents, _sizes((node.meta.get("val"), node.args, tuple(node.kwargs.values())))):
-            names.update(dict.fromkeys(sorted(symbols(size_of(size)))))
-        if node in needed and finds_size(node):
-            own |= set(map(found_symbol, _sizes(node.meta["val"])))
-    return tuple(name for name in names if name not in own)
-
-
-def _sizes(value: Any) -> Iterator[Any]:
-    """The sizes in metadata or arguments of a node; its arguments' own metadata is theirs."""
-    if isinstance(value, Fake):
-        yield from (*value.size(), *value.stride())
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _sizes(each)
-    else:
-        yield value
 
 
 def _tangent(fake: Any) -> Tangent:

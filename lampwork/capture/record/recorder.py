@@ -41,6 +41,7 @@ from lampwork.fakes.fake import DataDependent, Fake, Unsupported, fake_like_view
 from lampwork.fakes.numbers import mentions_numbers, with_known_floats
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow, refuse_wide
+from lampwork.fakes.rules.memory import MASKS
 from lampwork.fakes.shapes import exact_device, has_zero, in_format_of, infer, surely_same, tensors_in
 from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import has_symbols, view
@@ -146,8 +147,10 @@ class Recorder(Recording):
                 if op.base.startswith("unsafe") and type(result[0].node) is tuple:
                     result[0].node[0].meta["replayed"] = op.overload
                 return result
-        elif op.overload in _INDEXING and any(each is not None and each.dtype in _MASKS for each in args[1]):
+        elif op.overload in _INDEXING and any(each is not None and each.dtype in MASKS for each in args[1]):
             args = args[0], self.contents.without_masks(*args)
+        elif op.base in ("index_put", "_unsafe_index_put"):
+            args = self.contents.places_written(args)
         elif op.base == "_fft_r2c" and args[0].is_cuda and args[1]:
             args = self._in_whole_complex_numbers(args[0], args[1][-1]), *args[1:]
         elif op.base == "_unsafe_view" and not self._is_alone(args[0]):
@@ -461,7 +464,6 @@ def _takes_tensor(op: Operator) -> bool:
 
 _BATCH_NORMS = frozenset({"native_batch_norm", "cudnn_batch_norm"})
 _INDEXING = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor})
-_MASKS = (torch.bool, torch.uint8)
 
 
 def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:

@@ -5,7 +5,8 @@
     %index = index(%x, [%select])           f32[u0, 4]
 
 The number of elements is a symbol without a source (`SymbolicSizes.from_contents`). Masks are indexed with as eager
-does it, by the places where they are true, found once: tensors picked by one mask have one size.
+does it, by the places where they are true, found once: tensors picked by one mask have one size. Of masks that depend
+on no input (`x[:, [True, False]]`) places and number are known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.record.fake import DataDependent, Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.rules.memory import MASKS, check_masks
 from lampwork.fakes.shapes import (
     Spec,
     broadcast,
@@ -25,6 +27,7 @@ from lampwork.fakes.shapes import (
     infer_by_meta_kernel,
     materialize,
     refuse_several_devices,
+    surely_same,
     tensors_in,
     wrap_dim,
 )
@@ -33,7 +36,8 @@ from lampwork.ir.program import UNUSUAL_SIDE
 from lampwork.ir.size import INFINITY
 
 aten = torch.ops.aten
-_MASKS = (torch.bool, torch.uint8)
+#: More places than these, as numbers, are found by the program, even if they are known.
+_LARGEST_KNOWN = 1 << 12
 _PLAIN = (torch.Tensor, bool, int, float)
 
 
@@ -107,23 +111,31 @@ class Contents:
 
         Raises eager's errors, and `DataDependent`.
         """
-        if not self.allowed:
+        if not self.allowed and not self._are_known(indices):
             raise DataDependent("indexing by a boolean mask")
+        check_masks(x, indices)
         found: list[Any] = []
         for index in indices:
-            if index is None or index.dtype not in _MASKS:
+            if index is None or index.dtype not in MASKS:
                 found.append(index)
                 continue
-            for axis in range(index.dim()):
-                dim = len(found) + axis
-                if dim >= x.dim() or index.size(axis) != x.size(dim):
-                    raise IndexError(
-                        f"The shape of the mask {list(index.size())} at index {axis} does not match the shape of the "
-                        f"indexed tensor {list(x.size())} at index {dim}"
-                    )
             places = self._places_of(index)
             found += [self.recorder.call(aten.select.int, (places, 1, axis), {}) for axis in range(index.dim())]
         return found
+
+    def places_written(self, args: tuple) -> tuple:
+        """The arguments of an `index_put` with the places where masks are true in place of them, as eager does it: the
+        program finds out whether as many values are given. One value fits wherever it is put.
+
+        Raises eager's errors. Masks stay where no graph may hold sizes by contents: the operator finds that out itself.
+        """
+        x, indices, values = args[:3]
+        masks = [each for each in indices if each is not None and each.dtype in MASKS]
+        if not masks or not all(each.dim() for each in masks) or surely_same(values.size(), (1,) * values.dim()):
+            return args
+        if not self.allowed and not self._are_known(indices):
+            return args
+        return x, self.without_masks(x, indices), *args[2:]
 
     def size(self, upper: Any = INFINITY, lower: int = 0) -> Any:
         """A number of elements that is not known yet, or the only one that there can be."""
@@ -179,12 +191,30 @@ class Contents:
         key = self._key(x)
         made = self._places.get(key)
         if made is None:
-            count = self.size(x.numel())
+            known = self._known_places(x)
+            if known is not None and x.is_cpu and 0 < known.numel() <= _LARGEST_KNOWN:
+                by_dimension = self.recorder.constant(known.t())  # as eager's kernel lays it out
+                made = self._places[key] = self.recorder.call(aten.t.default, (by_dimension,), {})
+                return made
+            count = self.size(x.numel()) if known is None else known.size(0)
             # Of no place the kernel for a CPU returns strides (1, 0), that for a GPU (1, 1).
             rows = torch.sym_max(count, 1) if x.is_cuda else count
             made = self.record(aten.nonzero.default, (x,), {}, Spec((count, x.dim()), (1, rows), torch.int64))
             self._places[key] = made
         return made
+
+    def _known_places(self, mask: Fake) -> torch.Tensor | None:
+        """Where a mask is true that depends on no input; None for any other."""
+        known = self.recorder.constants.exact_value(self.recorder.node_of(mask))
+        if known is None:
+            return None
+        with self.recorder._paused():
+            return known.nonzero()
+
+    def _are_known(self, indices: Any) -> bool:
+        """Whether the places are known of all masks among the indices."""
+        masks = [each for each in indices if each is not None and each.dtype in MASKS]
+        return all(self._known_places(each) is not None for each in masks)
 
     def _key(self, value: Any, reader: torch.fx.Node | None = None) -> Any:
         """Equal for values that are equal whatever the program's inputs hold, as `reader` finds them, or as they are

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 def call_inplace(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
     """Records an operator that writes to its arguments; its results are those arguments, or fresh."""
+    if op.base in ("index_put_", "_index_put_impl_"):
+        args = recorder.contents.places_written(args)
     targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
                else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
     _refuse_own_memory(op, args, kwargs, targets)

@@ -567,11 +567,33 @@ def with_its_strides(x: torch.Tensor) -> Spec:
     return Spec(tuple(x.size()), preserved(x) if overlaps else x.stride(), x.dtype)
 
 
+#: Types of tensors that say of each element whether it is meant.
+MASKS = frozenset({torch.bool, torch.uint8})
+
+
+def check_masks(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> None:
+    """Raises eager's error where a mask has another shape than the dimensions that it stands for."""
+    dim = 0
+    for index in indices:
+        if index is None or index.dtype not in MASKS:
+            dim += 1
+            continue
+        for axis in range(index.dim()):
+            if dim >= x.dim() or index.size(axis) != x.size(dim):
+                raise IndexError(
+                    f"The shape of the mask {list(index.size())} at index {axis} does not match the shape of the "
+                    f"indexed tensor {list(x.size())} at index {dim}"
+                )
+            dim += 1
+
+
 @rule("index_put")
 def index_put(
     x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
 ) -> Spec:
-    if not any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices) and x.numel():
+    if any(each is not None and each.dtype in MASKS for each in indices):
+        check_masks(x, indices)
+    elif x.numel():
         chosen = index(x, indices)
         if isinstance(chosen, Spec) and not surely_same(values.size(), chosen.shape):
             if values.dim() > len(chosen.shape) or broadcast([values.size(), chosen.shape]) != chosen.shape:
@@ -589,7 +611,7 @@ def index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Spec:
     The layout is that of an elementwise operator on the gathered tensor (strides 0 where indexed) and the indices.
     """
     tensors = [each for each in indices if each is not None]
-    if any(each.dtype in (torch.bool, torch.uint8) for each in tensors):
+    if any(each.dtype in MASKS for each in tensors):
         raise DataDependent("indexing by a boolean mask")
     if len(indices) > x.dim() or not tensors or not x.numel():
         raise Unknown
