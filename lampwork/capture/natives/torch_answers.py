@@ -161,7 +161,7 @@ def _batch_norm(world: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs or len(args) != 9 or type(args[6]) is not Scalar:
         return world.call_native(torch.batch_norm, args, kwargs)
     x, weight, bias, mean, var, training, momentum, eps, vendor = args
-    if not training or mean is None:
+    if not training or mean is None or not x.numel():  # eager writes nothing of an empty batch
         return torch.batch_norm(x, weight, bias, mean, var, training, 0.0, eps, vendor)
     recorder = world.recorder
     if recorder.exact:
@@ -177,7 +177,11 @@ def _batch_norm(world: Any, *args: Any, **kwargs: Any) -> Any:
     with torch.no_grad():
         for running, now in ((mean, batch_mean), (var, batch_var)):
             share = beside(momentum, running)
-            running.copy_(now * share + running * (1 - share))
+            new = now * share + running * (1 - share)
+            if type(running) is Fake:
+                _write_unseen(world, running, new)  # as kernels of batch norms write
+            else:
+                running.copy_(new)
     return result
 
 
