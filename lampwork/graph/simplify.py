@@ -16,6 +16,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.strides import surely_same
 from lampwork.fakes.symbolic import hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
 from lampwork.graph.constant_checks import is_known_to_fit
@@ -272,17 +273,30 @@ def may_raise(node: Node) -> bool:
         return True
     if name in ("linspace", "logspace"):  # a result of whole numbers, between numbers out of tensors
         return bool(node.all_input_nodes) and not node.meta["val"].is_floating_point()
-    return name in _BOUNDED or name in _INDEXED and _has_indices((node.args, tuple(node.kwargs.values())))
+    return name in _BOUNDED or name in _INDEXED and any(_may_be_refused(each, node) for each in _places(node))
 
 
-def _has_indices(value: object) -> bool:
-    if isinstance(value, Node):
-        fake = value.meta.get("val")
-        return isinstance(fake, Fake) and fake.dtype in (torch.int64, torch.int32)
-    return isinstance(value, (tuple, list)) and any(map(_has_indices, value))
+def _places(node: Node) -> list[Node]:
+    """The operands of an operator of `_INDEXED` that say where something is."""
+    names = [each.name for each in node.target._schema.arguments]
+    found: list[Node] = []
+    for name, each in (*zip(names, node.args), *node.kwargs.items()):
+        if name in _PLACES:
+            found += [part for part in (each if isinstance(each, (tuple, list)) else [each]) if isinstance(part, Node)]
+    return found
+
+
+def _may_be_refused(places: Node, node: Node) -> bool:
+    """Whether a kernel may refuse what an operand holds, or its element type, whichever that is. One value fits
+    wherever a mask of the right shape is true."""
+    if places.meta["val"].dtype is not torch.bool or not node.target._schema.name.endswith("index_put"):
+        return True
+    return not surely_same(node.args[2].meta["val"].size(), (1,) * node.args[2].meta["val"].dim())
 
 
 _DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})
+#: What operators of `_INDEXED` call operands of places, classes and lengths.
+_PLACES = frozenset({"index", "indices", "target", "targets", "offsets", "lengths", "input_lengths", "target_lengths"})
 #: Operators that refuse matrices: singular ones, and those that are not finite.
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "pinverse")
 #: Those that take every matrix.

@@ -179,6 +179,8 @@ def _index_fill(
         return _replaced(lowering, self, lambda point: lowering.operand(value, (), (), self.dtype), "write")
     if len(index.shape) != 1 or not self.shape:
         return NotImplemented
+    if index.dtype != "int64":  # eager refuses it
+        return NotImplemented
     dim %= len(self.shape)
     shape = (*self.shape[:dim], index.shape[0], *self.shape[dim + 1 :])
     literal = lowering.operand(value, (), (), self.dtype)

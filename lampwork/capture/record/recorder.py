@@ -147,7 +147,7 @@ class Recorder(Recording):
                 if op.base.startswith("unsafe") and type(result[0].node) is tuple:
                     result[0].node[0].meta["replayed"] = op.overload
                 return result
-        elif op.overload in _INDEXING and any(each is not None and each.dtype in MASKS for each in args[1]):
+        elif op.overload is _INDEX and any(each is not None and each.dtype in MASKS for each in args[1]):
             args = args[0], self.contents.without_masks(*args)
         elif op.base in ("index_put", "_unsafe_index_put"):
             args = self.contents.places_written(args)
@@ -463,7 +463,7 @@ def _takes_tensor(op: Operator) -> bool:
 
 
 _BATCH_NORMS = frozenset({"native_batch_norm", "cudnn_batch_norm"})
-_INDEXING = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor})
+_INDEX = torch.ops.aten.index.Tensor
 
 
 def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:
