@@ -166,6 +166,8 @@ class _Attempt:
         self.is_done = False
         #: How it ended. An exception leads to the frames that it passed, and these to the program's objects.
         self.end: Any = None
+        #: What failed inside of us, which a `CompileError` shows the user.
+        self.shown: BaseException | None = None
         #: The program is called by native code of ours, which goes on after frames below: they cannot be suspended.
         self.natively_called = False
         recorder = Recorder(sizes_by_contents=policy.contents, exact=exact)
@@ -371,6 +373,9 @@ class _Attempt:
         self.machine.finished = True
         self.world.recorder.release(self.is_done)
         self.machine.frames.clear()
+        for error, _ in self.machine.first_raised.values():
+            if id(error) not in self.world.loader.exceptions and error is not self.shown:
+                error.__traceback__ = None
         self.machine.first_raised.clear()
         self.machine.doubtful.clear()
         self.world.loader.release()
@@ -393,6 +398,7 @@ class _Attempt:
             return stop
         except Interruption as stop:
             if environment.strict and getattr(stop, "id", "") == "capture-failed":
+                self.shown = stop.__cause__
                 raise CompileError("capture", str(stop)) from stop.__cause__
             return stop
         except GraphBreak as stop:

@@ -101,11 +101,13 @@ def eager_error(recorder: Any, frame: Frame, stack: list[Any], error: Exception)
             else:
                 return None
     first, second = found
+    # They hold this frame, which holds them: without that, what it knows of is let go where capture ends.
+    first.__traceback__, second.__traceback__ = None, _without_own(second.__traceback__)
     if type(first) is not type(second) or str(first) != str(second):
         return None
     if type(first) is not type(error) or has_own_words(first):
         return None
-    second.__traceback__ = _without_own(second.__traceback__)
+    error.__traceback__ = None
     return second
 
 

@@ -49,11 +49,15 @@ def diagnostic_of(stop: Interruption, function: Any) -> Diagnostic:
 
 
 def graph_break(world: Any, stop: Interruption, function: Any, reason: Diagnostic | None) -> GraphBreak:
-    """The error that says the region cannot be had, with the guards on what was read by then."""
+    """The error that says the region cannot be had, with the guards on what was read by then.
+
+    `stop` loses its traceback: frames in it hold `stop` itself, and all of them what the program was called with, which
+    would stay alive until garbage is collected."""
     problem = GraphBreak(reason or diagnostic_of(stop, function), guards_so_far(world))
     problem.__cause__ = stop.__cause__
     problem.symbolic = bool(world.recorder.sizes)
     problem.optimizers = frozenset(world.stepped)
+    stop.__traceback__ = None
     return problem
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.ir.dtype import SHORT
 from lampwork.ir.guard import Guard
 from lampwork.ir.source import Source, describe
@@ -28,7 +29,8 @@ def why_not(guard: Guard, scope: Scope) -> str:
     Empty when it holds.
     """
     try:
-        text = rule_of(guard.test).difference(guard.test, guard.source, scope)
+        with _torch.without_torch_function():
+            text = rule_of(guard.test).difference(guard.test, guard.source, scope)
     except READ_ERRORS as error:
         return f"{describe(guard.source)} cannot be read any more ({type(error).__name__}: {error})"
     if not text:
@@ -42,10 +44,11 @@ def evaluate(
     """What the compiled check of `guards` returns, without compiling it: for checks that run once or twice."""
     scope = Scope(function, args, kwargs)
     try:
-        for guard in guards:
-            if rule_of(guard.test).difference(guard.test, guard.source, scope):
-                return None
-        return tuple(read(source, scope) for source in reads)
+        with _torch.without_torch_function():
+            for guard in guards:
+                if rule_of(guard.test).difference(guard.test, guard.source, scope):
+                    return None
+            return tuple([read(source, scope) for source in reads])
     except READ_ERRORS:
         return None
 
@@ -57,7 +60,8 @@ def short(value: Any, limit: int = 60) -> str:
     """`repr` for messages: safe, one line, at most `limit` characters."""
     if issubclass(type(value), torch.Tensor):
         try:
-            return f"{SHORT.get(str(value.dtype).removeprefix('torch.'), value.dtype)}{dims(tuple(value.shape))}"
+            with _torch.without_torch_function():
+                return f"{SHORT.get(str(value.dtype).removeprefix('torch.'), value.dtype)}{dims(tuple(value.shape))}"
         except Exception:
             return "a tensor"
     if type(value) not in _PRINTED:
