@@ -39,6 +39,7 @@ from lampwork.fakes.strides import (
     differ,
     exceeds_one,
     expect_sizes,
+    fresh_in_format,
     has_zero,
     in_format_of,
     in_memory_format,

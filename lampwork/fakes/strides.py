@@ -289,9 +289,22 @@ def preserved_of(shape: Sequence[int], strides: Sequence[int]) -> Shape:
 def in_memory_format(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> Shape:
     if memory_format is None or memory_format == torch.preserve_format:
         return preserved(tensor)
-    if memory_format == torch.contiguous_format:
-        return contiguous(tensor.size())
-    return channels_last(tensor.size())
+    return fresh_in_format(tensor.size(), memory_format)
+
+
+def fresh_in_format(shape: Sequence[int], memory_format: torch.memory_format) -> Shape:
+    """Strides of a fresh tensor in a format that is told. Raises eager's error where it has another number of
+    dimensions than the format."""
+    dims = _DIMS_OF_FORMATS.get(memory_format)
+    if dims is None:
+        return contiguous(shape)
+    if len(shape) != dims:
+        name = str(memory_format).removeprefix("torch.")
+        raise RuntimeError(f"required rank {dims} tensor to use {name} format")
+    return channels_last(shape)
+
+
+_DIMS_OF_FORMATS = {torch.channels_last: 4, torch.channels_last_3d: 5}
 
 
 def expect_sizes(what: str, sizes: Sequence[object], wanted: Sequence[object]) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
-from lampwork.fakes.shapes import contiguous, differ, is_contiguous, real_dtype, surely_same, wrap_dim
+from lampwork.fakes.shapes import contiguous, differ, is_contiguous, less, real_dtype, surely_same, wrap_dim
 from lampwork.fakes.strides import at_least_for_all, equal_for_all
 from lampwork.fakes.symbolic import are_sizes, by_contents
 
@@ -211,11 +211,45 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     if any(map(by_contents, (*old, *strides))):  # of those as little as possible is asked
         if surely_same(old, new):
             return strides
-        whole = is_contiguous(old, strides)
-    else:
-        whole = not any(map(differ, strides, contiguous(old)))  # those of dimensions of size 1, too
-    if whole:
+        if is_contiguous(old, strides):
+            usual = contiguous(old)
+            ones = [dim for dim, size in enumerate(old) if equal_for_all(size, 1)]
+            if all(equal_for_all(strides[dim], usual[dim]) for dim in ones):
+                return contiguous(new)
+            return _split_or_joined(old, strides, new, _InLayouts) or contiguous(new)
+    elif not any(map(differ, strides, contiguous(old))):  # those of dimensions of size 1, too
         return contiguous(new)
+    return _split_or_joined(old, strides, new, _Exact)
+
+
+class _Exact:
+    """What is asked of sizes where the answer decides whether there is a view at all."""
+
+    @staticmethod
+    def differ(one: Any, other: Any) -> bool:
+        return bool(one != other)
+
+    @staticmethod
+    def less(one: Any, other: Any) -> bool:
+        return bool(one < other)
+
+
+class _InLayouts:
+    """What is asked where only strides of dimensions that step over nothing depend on the answer."""
+
+    @staticmethod
+    def differ(one: Any, other: Any) -> bool:
+        return not equal_for_all(one, other) and differ(one, other)
+
+    @staticmethod
+    def less(one: Any, other: Any) -> bool:
+        return less(one, other)
+
+
+def _split_or_joined(
+    old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any], asks: type[_Exact] | type[_InLayouts]
+) -> Sequence[Any] | None:
+    """Strides of the view whose dimensions are parts of old ones, or several of them that step on alike."""
     result: list[Any] = [0] * len(new)
     place = len(new) - 1
     base = strides[-1]
@@ -223,29 +257,29 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     new_numel: Any = 1
     for dim in range(len(old) - 1, -1, -1):
         old_numel = old_numel * old[dim]
-        if dim == 0 or _is_discontiguous(old[dim - 1], strides[dim - 1], old_numel * base):
-            while place >= 0 and _joins(new[place], new_numel, old_numel):
+        if dim == 0 or _is_discontiguous(old[dim - 1], strides[dim - 1], old_numel * base, asks):
+            while place >= 0 and _joins(new[place], new_numel, old_numel, asks):
                 result[place] = new_numel * base
                 new_numel = new_numel * new[place]
                 place -= 1
-            if new_numel != old_numel:
+            if asks.differ(new_numel, old_numel):
                 return None
             if dim > 0:
                 base, old_numel, new_numel = strides[dim - 1], 1, 1
     return result if place == -1 else None
 
 
-def _is_discontiguous(size: Any, stride: Any, wanted: Any) -> bool:
+def _is_discontiguous(size: Any, stride: Any, wanted: Any, asks: type[_Exact] | type[_InLayouts]) -> bool:
     """Whether a dimension steps over something by another stride. Its size is asked only where that tells."""
-    return not equal_for_all(stride, wanted) and size != 1 and stride != wanted
+    return not equal_for_all(stride, wanted) and asks.differ(size, 1) and asks.differ(stride, wanted)
 
 
-def _joins(size: Any, numel: Any, most: Any) -> bool:
+def _joins(size: Any, numel: Any, most: Any, asks: type[_Exact] | type[_InLayouts]) -> bool:
     """Whether a dimension of `size` lies among the `most` elements of which those inside of it are `numel`. Where all
     of it fits there whatever the sizes are, nothing is asked: beside `most` elements it is one of size 1."""
     if at_least_for_all(size, 1) and at_least_for_all(most, numel * size):
         return True
-    return numel < most or size == 1
+    return asks.less(numel, most) or not asks.differ(size, 1)
 
 
 @_rule(aten.expand.default)

@@ -31,7 +31,7 @@ from lampwork.fakes.shapes import (
     tensors_in,
     wrap_dim,
 )
-from lampwork.fakes.symbolic import found_symbol, size_of
+from lampwork.fakes.symbolic import by_contents, found_symbol, size_of
 from lampwork.ir.program import UNUSUAL_SIDE
 from lampwork.ir.size import INFINITY
 
@@ -297,8 +297,12 @@ class Contents:
             raise DataDependent("unique of an empty tensor")
         count = self.size(length, 1)
         shape = (*x.size()[:dim], count, *x.size()[dim + 1 :])
+        strides = contiguous(shape)
+        if x.is_cpu:  # the dimension lies outermost; on a GPU slices are picked out of `x`
+            outermost = contiguous((count, *x.size()[:dim], *x.size()[dim + 1 :]))
+            strides = (*outermost[1 : dim + 1], outermost[0], *outermost[dim + 1 :])
         specs = (
-            Spec(shape, contiguous(shape), x.dtype),
+            Spec(shape, strides, x.dtype),
             Spec((length,), (1,), torch.int64),
             Spec((count,), (1,), torch.int64),
         )
@@ -307,6 +311,12 @@ class Contents:
     def bincount(self, x: Fake, weights: Any = None, minlength: int = 0) -> Any:
         if x.dim() != 1 or minlength < 0 or (weights is not None and weights.size() != x.size()):
             raise DataDependent("bincount")
+        if weights is not None:  # of nothing, eager makes whole numbers
+            if by_contents(x.size(0)):
+                x.size(0).node.sizes.expect(size_of(x.size(0)), ">=", 1, "bincount of nothing, with weights,")
+            elif x.size(0) == 0:
+                options = {"dtype": torch.int64, "device": x.device}
+                return self.recorder.call(aten.zeros.default, ([minlength],), options)
         dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
         count = self.size(lower=minlength if type(minlength) is int else 0)
         if type(minlength) is int and minlength > 1:

@@ -3,6 +3,7 @@
 from lampwork.fakes.rules import (  # noqa: F401
     backward,
     control_flow,
+    draws,
     linalg,
     linear,
     memory,

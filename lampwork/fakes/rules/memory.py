@@ -18,6 +18,7 @@ from lampwork.fakes.shapes import (
     contiguous,
     differ,
     exact_device,
+    fresh_in_format,
     has_zero,
     in_format_of,
     in_memory_format,
@@ -71,9 +72,10 @@ def _new(shape: Sequence[int], options: TensorOptions, strides: Sequence[int] | 
 def factory(size: Sequence[int], **options: Unpack[TensorOptions]) -> Spec:
     if options.get("layout") not in (None, torch.strided) or options.get("pin_memory"):
         raise Unknown
-    if options.get("memory_format") in (torch.channels_last, torch.channels_last_3d):
-        return _new(size, options, channels_last(tuple(size)))
-    return _new(size, options)
+    memory_format = options.get("memory_format")
+    if memory_format == torch.preserve_format:
+        raise Unknown
+    return _new(size, options, None if memory_format is None else fresh_in_format(tuple(size), memory_format))
 
 
 @rule("empty_strided")
@@ -162,52 +164,6 @@ def new_empty_strided(
     x: torch.Tensor, size: Sequence[int], stride: Sequence[int], **options: Unpack[TensorOptions]
 ) -> Spec:
     return _new(size, options, stride, x.dtype, x.device)
-
-
-@rule("_sample_dirichlet")
-def sample_dirichlet(alpha: torch.Tensor, generator: torch.Generator | None = None) -> Spec:
-    if not alpha.dtype.is_floating_point:
-        raise Unknown
-    return Spec(alpha.size(), contiguous(alpha.size()), alpha.dtype)
-
-
-@rule("bernoulli", "bernoulli.p")
-def bernoulli(x: torch.Tensor, p: float | None = None, *, generator: torch.Generator | None = None) -> Spec:
-    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
-
-
-@rule("binomial", "_standard_gamma_grad")
-def of_two_alike(x: torch.Tensor, other: torch.Tensor, generator: torch.Generator | None = None) -> Spec:
-    if x.dtype != other.dtype or not x.dtype.is_floating_point or not surely_same(x.size(), other.size()):
-        raise Unknown
-    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
-
-
-@rule("normal.Tensor_Tensor")
-def normal(mean: torch.Tensor, std: torch.Tensor, *, generator: torch.Generator | None = None) -> Spec:
-    shape = broadcast([mean.size(), std.size()])
-    return Spec(shape, contiguous(shape), mean.dtype)
-
-
-@rule("rrelu_with_noise")
-def rrelu(x: torch.Tensor, noise: torch.Tensor, lower: Scalar = 0.125, upper: Scalar = 1 / 3, training: bool = False,
-          generator: torch.Generator | None = None) -> Spec:  # fmt: skip
-    if not x.dtype.is_floating_point or not x.is_cpu:
-        raise Unknown
-    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
-
-
-@rule("rrelu_with_noise_functional")
-def rrelu_and_noise(x: torch.Tensor, noise: torch.Tensor, *others: Any, **more: Any) -> tuple[Spec, Spec]:
-    return rrelu(x, noise, *others, **more), Spec(tuple(noise.size()), preserved(noise), noise.dtype)
-
-
-@rule("native_dropout")
-def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[Spec, Spec]:
-    if not x.dtype.is_floating_point:
-        raise Unknown
-    strides = preserved(x)
-    return Spec(tuple(x.size()), strides, x.dtype), Spec(tuple(x.size()), strides, torch.bool)
 
 
 # Copies -------------------------------------------------------------------------------------------
