@@ -65,7 +65,8 @@ def become(order: dict, base: list[str]) -> None:
     """Makes of the process what a new one is before its program begins. `base`: `sys.path` without what was added."""
     os.environ.clear()
     os.environ.update(order["environment"])
-    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    # A module that is written anew within a second, and is as long, would be read as the first run has compiled it.
+    sys.dont_write_bytecode = True
     os.chdir(order["folder"])
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()
     sys.modules["torch"].default_generator.seed()  # `random` does so by itself

@@ -50,7 +50,7 @@ def run_python(
 
     The process is a fork of one that has imported torch, and nothing of lampwork: 2 s less. What torch has made is frozen
     there (`gc.freeze`). Two of these take turns, and hash texts in two ways: what is stored by one run is read with other
-    hashes by the next.
+    hashes by the next. No byte code of modules is written: runs may follow within a second, which is all that its date tells.
 
     It is a new process where the fork would differ: with options other than `-c` and `-m`, and with other values of
     variables that Python, torch or their libraries read when they are loaded. A test of such a start itself asks
@@ -67,6 +67,11 @@ def run_python(
     if check:
         done.check_returncode()
     return done
+
+
+def plain_environment(**variables: str) -> dict[str, str]:
+    """This process's variables without those of lampwork, and with these."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("LAMPWORK_")}, **variables}
 
 
 def can_fork(arguments: list[str], environment: Mapping[str, str], folder: str) -> bool:

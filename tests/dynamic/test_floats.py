@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -13,6 +11,7 @@ import torch
 
 import lampwork
 from tests.dynamic.support import check, compare, relations
+from tests.processes import run_python
 
 NUMBERS = (0.7, 0.3, 0.9, 1.5, 2.5, 0.6)
 PROGRAMS: dict = {}
@@ -221,10 +220,7 @@ def test_another_process_finds_the_entry(tmp_path):
     for numbers in ("0.6 0.7 0.8".split(), "0.9 1.1 2.5".split()):
         environment = {"LAMPWORK_CACHE_DIR": str(tmp_path / "cache"), "LAMPWORK_CACHE": "1"}
 
-        run = subprocess.run(
-            [sys.executable, str(script), *numbers], capture_output=True, text=True, timeout=120,
-            env={**os.environ, **environment},
-        )  # fmt: skip
+        run = run_python([script, *numbers], timeout=120, env={**os.environ, **environment})
         assert run.returncode == 0, run.stderr
         counts.append(int(run.stdout))
     assert counts == [2, 0]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 import lampwork
 from tests.dynamic.support import relations
+from tests.processes import run_python
 
 
 def double(x):
@@ -162,5 +160,5 @@ print(
 def test_marks_made_by_the_functions_of_the_framework(tmp_path):
     script = tmp_path / "marks.py"
     script.write_text(PROGRAM)
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200)
+    run = run_python([script], timeout=200)
     assert run.stdout.split() == ["1", "2", "1", "1", "2", "2", "1"], run.stdout + run.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 
 import lampwork
 from tests.dynamic.support import check, relations
+from tests.processes import run_python
 
 
 def calls(compiled, program, *samples):
@@ -167,10 +166,11 @@ def test_another_process_knows_what_varied(tmp_path):
     seen = []
     for sizes in ((4, 5, 6), (7, 8)):
         script.write_text(textwrap.dedent(PROGRAM.format(sizes=sizes)))
-        run = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, timeout=120,
+        run = run_python(
+            [script],
+            timeout=120,
             env={**os.environ, "LAMPWORK_CACHE_DIR": str(tmp_path / "cache"), "LAMPWORK_CACHE": "1"},
-        )  # fmt: skip
+        )
         assert run.returncode == 0, run.stderr
         seen.append(run.stdout.split())
     assert seen[0] == ["2", "0"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 import lampwork
 from lampwork.config import use_cache_dir
 from lampwork.verdict import starting
+from tests.processes import run_python
 
 ROOT = Path(lampwork.__file__).parents[1]
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
@@ -62,8 +61,7 @@ def test_a_script_runs(script, tmp_path):
         record = starting._record("cpu")
         record.parent.mkdir(parents=True)
         record.write_text(json.dumps({"cold": 2.0, "warm": 0.5}))
-    command = [sys.executable, "-c", RUNNER, str(script), str(tmp_path / "told")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=settings)
+    done = run_python(["-c", RUNNER, script, tmp_path / "told"], cwd=tmp_path, env=settings)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(TOLD[script.name], done.stdout), done.stdout
     found = json.loads((tmp_path / "told").read_text())

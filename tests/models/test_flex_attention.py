@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 import lampwork
 from lampwork.capture.autograd import flex_attention as capturing
+from tests.processes import plain_environment, run_python
 from tests.unit.codegen.triton.trained_attentions import differentiable
 
 ROOT = Path(__file__).parents[2]
@@ -76,8 +75,7 @@ x = torch.ones(1, 2, 32, 16)
 compiled = lampwork.compile(lambda: {made}, options={{"cache": False}}, fullgraph=True)
 print(compiled().float().mean().item(), len(lampwork.stats(compiled)["fallbacks"]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT,
-        env={"LAMPWORK_STRICT": "1", "PATH": "", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = run_python(
+        ["-c", program], cwd=ROOT, env=plain_environment(LAMPWORK_STRICT="1", PATH="", PYTHONPATH=str(ROOT))
+    )
     assert done.stdout.strip() == "1.0 0", done.stderr[-800:]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+
+from tests.processes import run_python
 
 
 def run_cold_and_warm(folder, text, edited=None):
@@ -14,8 +14,6 @@ def run_cold_and_warm(folder, text, edited=None):
     runs = []
     for each in (text, edited or text):
         script.write_text(each)
-        runs.append(
-            subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)
-        )
+        runs.append(run_python([script], env=environment, timeout=200))
     assert all(run.returncode == 0 for run in runs), runs[0].stderr + runs[1].stderr
     return [run.stdout.splitlines() for run in runs]

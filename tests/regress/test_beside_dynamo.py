@@ -1,11 +1,9 @@
 """Lampwork in a process where torch.compile patched torch.nn.Module.__init__ before or after."""
 
-import subprocess
-import sys
-
 import torch
 
 import lampwork
+from tests.processes import run_python
 
 
 class Makes(torch.nn.Module):
@@ -49,5 +47,5 @@ assert lampwork.stats(step)["captures"] == 1 and optimizer.state[layer.weight]["
 
 
 def test_first_steps_of_optimizers_that_the_peer_has_wrapped():
-    done = subprocess.run([sys.executable, "-c", TRAINED], capture_output=True, text=True)
+    done = run_python(["-c", TRAINED])
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,6 @@
 """`torch.distributed` in a captured program: its functions with gradients refused, as they were told they are compiled."""
 
-import subprocess
-import sys
+from tests.processes import run_python
 
 COLLECTIVES = """
 import torch
@@ -36,5 +35,5 @@ dist.destroy_process_group()
 
 
 def test_collectives():
-    done = subprocess.run([sys.executable, "-c", COLLECTIVES], capture_output=True, text=True)
+    done = run_python(["-c", COLLECTIVES])
     assert done.returncode == 0, done.stderr[-2000:]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.processes import run_python
 
 PROGRAM = """
 import operator, torch, lampwork
@@ -56,5 +55,5 @@ for number, (program, special, method) in enumerate(PROGRAMS):
 
 def test_programs_that_patch_tensors():
     """In a process of its own: CPython keeps slots that a patch fills."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True)
+    done = run_python(["-c", PROGRAM])
     assert not done.returncode, done.stderr

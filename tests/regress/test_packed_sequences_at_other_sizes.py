@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import plain_environment, run_python
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -40,8 +40,9 @@ print("done")
     "layer", ["nn.LSTM(8, 8)", "nn.GRU(8, 8)", "nn.RNN(8, 8)", "nn.RNN(8, 8, nonlinearity='relu')"]
 )
 def test_as_eager(layer):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM.replace("LAYER", layer)],
-        capture_output=True, text=True, cwd=ROOT, env={"LAMPWORK_STRICT": "1", "PATH": "", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = run_python(
+        ["-c", PROGRAM.replace("LAYER", layer)],
+        cwd=ROOT,
+        env=plain_environment(LAMPWORK_STRICT="1", PATH="", PYTHONPATH=str(ROOT)),
+    )
     assert done.stdout.strip() == "done", (done.returncode, done.stderr[-800:])

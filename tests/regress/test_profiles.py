@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.processes import run_python
+
 PROFILED = """
 import sys
 import torch
@@ -52,5 +54,5 @@ assert len(called) > 1000 and not freed, freed
 
 
 def test_code_that_equals_other_code_is_kept():
-    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
+    done = run_python(["-c", KEPT])
     assert done.returncode == 0, done.stderr[-2000:]

@@ -6,11 +6,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from lampwork.ir.reference import reference, resolve
+from tests.processes import run_python
 
 PROGRAM = """
 import functools
@@ -56,7 +55,7 @@ def test_functions_without_a_name_are_told_by_their_code(tmp_path: Path) -> None
 
     def run(factor: int) -> list:
         program.write_text(PROGRAM.replace("FACTOR", str(factor)))
-        done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=environment)
+        done = run_python([program], env=environment)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import run_python
 
 PROGRAM = """
 import json
@@ -61,12 +61,7 @@ class Runs:
 
     def __call__(self, factor: int) -> list:
         (self.library / "marked" / "helper.py").write_text(f"def factor():\n    return {factor}\n")
-        done = subprocess.run(
-            [sys.executable, str(self.program), str(self.library)],
-            capture_output=True,
-            text=True,
-            env=self.environment,
-        )
+        done = run_python([self.program, self.library], env=self.environment)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

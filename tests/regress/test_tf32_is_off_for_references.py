@@ -1,10 +1,9 @@
 """Setting `torch.backends.cuda.matmul.allow_tf32` raised after `torch.backends.disable_global_flags()`, and reading it
 raised in a program that uses the newer interface."""
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.processes import run_python
 
 OLDER = """
 torch.backends.cuda.matmul.allow_tf32 = True
@@ -34,5 +33,5 @@ assert read() == before != exact, read()
 
 @pytest.mark.parametrize("interface", [OLDER, NEWER], ids=["older", "newer"])
 def test_set_for_a_block(interface):
-    done = subprocess.run([sys.executable, "-c", SCRIPT.format(interface)], capture_output=True, text=True)
+    done = run_python(["-c", SCRIPT.format(interface)])
     assert done.returncode == 0, done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 
 import lampwork
 from lampwork import _torch
+from tests.processes import plain_environment, run_python
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -33,10 +32,11 @@ print(found.tolist(), not stats["breaks"] and not stats["fallbacks"], loaded)
     ],
 )
 def test_transform_in_a_fresh_process(transform, expected):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("TRANSFORM", transform)],
-        capture_output=True, text=True, cwd=ROOT, env={"LAMPWORK_STRICT": "1", "PATH": "", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = run_python(
+        ["-c", PROGRAM.replace("TRANSFORM", transform)],
+        cwd=ROOT,
+        env=plain_environment(LAMPWORK_STRICT="1", PATH="", PYTHONPATH=str(ROOT)),
+    )
     assert done.stdout.strip() == f"{expected} True False", done.stderr[-800:]
 
 

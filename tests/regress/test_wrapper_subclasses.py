@@ -7,8 +7,6 @@ from __future__ import annotations
 import copy
 import functools
 import gc
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map
 
 import lampwork
+from tests.processes import run_python
 
 aten = torch.ops.aten
 OPTIONS = {"cache": False}
@@ -754,10 +753,7 @@ def test_another_process_loads_what_one_has_compiled(tmp_path):
     environment = {"LAMPWORK_CACHE_DIR": str(tmp_path)}
     said = []
     for _ in range(2):
-        run = subprocess.run(
-            [sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-            env={**__import__("os").environ, **environment},
-        )  # fmt: skip
+        run = run_python(["-c", script], cwd=Path(__file__).parents[2], env={**__import__("os").environ, **environment})
         assert run.returncode == 0, run.stderr
         said.append(run.stdout.split())
     assert said[0][:2] == said[1][:2] == ["1", "0"] and said[0][2] == "0" and said[1][2] == "1"

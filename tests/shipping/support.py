@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 
 import lampwork
+from tests.processes import run_python
 
 ROOT = Path(lampwork.__file__).parents[1]
 
 
 def fresh(program: str, *arguments: object, **environment: str) -> str:
     """What a new process prints that runs `program`. It has torch and lampwork, and neither tests nor transformers."""
-    before = "import sys\nsys.modules['transformers'] = None\n"
-    done = subprocess.run(
-        [sys.executable, "-c", before + program, *map(str, arguments)],
-        capture_output=True, text=True, cwd="/", timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "LAMPWORK_CACHE": "0", "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
+    before = "import sys\nsys.modules['transformers'] = None\nimport torch\ntorch.set_num_threads(1)\n"
+    done = run_python(
+        ["-c", before + program, *arguments],
+        cwd="/",
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LAMPWORK_CACHE": "0", **environment},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

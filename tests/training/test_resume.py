@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
 import lampwork
 from lampwork.benchmark import training
+from tests.processes import run_python
 
 STEPS = 8
 
@@ -102,8 +99,6 @@ def test_going_on_in_a_new_process(name, tmp_path):
         expected = losses_of(trainer, STEPS // 2)
     finally:
         torch.set_num_threads(threads)
-    done = subprocess.run(
-        [sys.executable, "-c", GO_ON, name, str(path)], capture_output=True, text=True, env=dict(os.environ)
-    )
+    done = run_python(["-c", GO_ON, name, path])
     assert done.returncode == 0, done.stderr
     assert [float.fromhex(each) for each in done.stdout.split()] == expected

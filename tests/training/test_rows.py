@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import lampwork
+from tests.processes import run_python
 
 SHAPES = [(3,), (16,), (5, 7), (32, 33), (640, 100), (1000,), (2, 3, 8, 1), (48,), (160,), (11,), (9, 5), (1 << 17,), (13,),
           (4096, 64), (), (1,), (70001,), (208,), (17,), (272,), (15,)]  # fmt: skip
@@ -104,10 +103,7 @@ print(lampwork.stats(compiled)["cache_hits"], lampwork.stats(compiled)["native_k
 
 def test_a_stored_entry_runs_in_another_process(tmp_path):
     environment = {**os.environ, "LAMPWORK_CACHE_DIR": str(tmp_path), "LAMPWORK_CACHE": "1"}
-    found = [
-        subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=100)
-        for _ in range(2)
-    ]
+    found = [run_python(["-c", SCRIPT], env=environment, timeout=100) for _ in range(2)]
     assert [each.returncode for each in found] == [0, 0], found[-1].stderr
     (cold, kernels), (warm, again) = (each.stdout.split() for each in found)
     assert (cold, warm) == ("0", "1") and kernels == again

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 import lampwork
 from lampwork.benchmark import training, zoo
+from tests.processes import run_python
 
 STEPS = 4
 
@@ -78,10 +78,8 @@ QUICK = [("mlp", "step"), ("mlp", "scaler"), ("gpt2", "dropout"), ("resnet", "au
 
 
 def in_new_process(cases: list[tuple[str, str]], cache: Path) -> list:
-    done = subprocess.run(
-        [sys.executable, "-c", f"from tests.training.test_warm_start import train; train({cases!r})"],
-        capture_output=True,
-        text=True,
+    done = run_python(
+        ["-c", f"from tests.training.test_warm_start import train; train({cases!r})"],
         env={**os.environ, "LAMPWORK_CACHE_DIR": str(cache), "LAMPWORK_VERIFY": "0"},
         cwd=Path(__file__).parents[2],
     )

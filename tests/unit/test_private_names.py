@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from lampwork._torch.private import MissingName, _Missing, is_missing, private
+from tests.processes import plain_environment, run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,10 +85,9 @@ print("compiled" if stats["entries"] and not stats["fallbacks"] else "fell back"
 
 
 def without(name: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, name], capture_output=True, text=True, cwd=ROOT,
-        env={"PATH": "", "PYTHONPATH": str(ROOT), "LAMPWORK_CACHE": "0", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = run_python(
+        ["-c", PROGRAM, name], cwd=ROOT, env=plain_environment(PATH="", PYTHONPATH=str(ROOT), LAMPWORK_CACHE="0")
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

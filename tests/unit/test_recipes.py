@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from lampwork.lower import expressions as ex
 from lampwork.lower import rules as lowering_rules
 from lampwork.schedule import segment
 from lampwork.schedule.fuse import RULES, Attempt, Refusal
+from tests.processes import run_python
 
 ROOT = Path(lampwork.__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -165,8 +164,7 @@ def test_a_field_of_stored_entries(tmp_path):
     known = {**os.environ, "LAMPWORK_CACHE": "1", "LAMPWORK_CACHE_DIR": str(tmp_path / "cache")}
 
     def run(*arguments):
-        command = [sys.executable, str(script), *arguments]
-        return subprocess.run(command, env=known, capture_output=True, text=True, check=True).stdout.strip()
+        return run_python([script, *arguments], env=known, check=True).stdout.strip()
 
     assert run() == "0 None"
     assert run("field") == "0 for program"  # entries without the field are not read

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -18,6 +16,7 @@ from lampwork.codegen.target import make_target
 from lampwork.errors import CompileError, LampworkError
 from lampwork.ir.loops import Axis, Kernel, Load, Loop, Store
 from lampwork.runtime.launch.native import LoadedCode
+from tests.processes import run_python
 
 from .helpers import TARGETS, compiled, elementwise, execute, f32, parameter, run, symbol
 
@@ -87,11 +86,8 @@ def test_loading_needs_no_compiler(tmp_path):
         "torch.testing.assert_close(y, x.exp())\n"
         "assert not any(name.startswith(('llvmlite', 'lampwork.codegen', 'lampwork.schedule')) for name in sys.modules)\n"
     )
-    subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "code")],
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-    )
+    done = run_python(["-c", script, tmp_path / "code"], env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert done.returncode == 0, done.stderr
 
 
 def test_one_buffer_given_twice_is_written_in_order():

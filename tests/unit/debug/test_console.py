@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import warnings
 
@@ -12,6 +11,7 @@ import torch
 
 import lampwork
 from lampwork.config import environment
+from tests.processes import run_python
 
 SHOWN = {
     1: ["compiled in ", "breaks there", "data-dependent", "what to do:", "no entry fits this call", "test_console.py:"],
@@ -80,7 +80,7 @@ def test_stored_entries_are_told(tmp_path):
     script.write_text("import torch, lampwork\n@lampwork.compile\ndef f(x):\n    return x + 1\nf(torch.ones(3))\n")
     known = {**os.environ, "LAMPWORK_CACHE": "1", "LAMPWORK_CACHE_DIR": str(tmp_path / "cache"), "LAMPWORK_DEBUG": "1"}
     known["PYTHONPATH"] = os.pathsep.join(sys.path)
-    run = lambda: subprocess.run([sys.executable, script], env=known, capture_output=True, text=True, check=True).stderr
+    run = lambda: run_python([script], env=known, check=True).stderr
     assert "f: compiled in" in run()
     assert "f: loaded from the on-disk cache" in run()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ import torch
 import lampwork
 from lampwork.cli import main
 from lampwork.debug.graph_code import NotWritten, constant_code, unique
+from tests.processes import run_python
 
 STAGES = (
     "00_summary.txt", "01_bytecode.txt", "02_graph.py", "03_functional.py", "04_loops.txt", "05_kernels.txt",
@@ -79,8 +79,7 @@ def run(folder, *scripts):
     (folder.parent / "script.py").unlink(missing_ok=True)
     known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])}
     runs = "import runpy, sys\nfor path in sys.argv[1:]:\n    runpy.run_path(path, run_name='__main__')\n"
-    command = [sys.executable, "-c", runs, *map(str, scripts)]
-    text = subprocess.run(command, env=known, cwd=folder, capture_output=True, text=True, check=True).stdout
+    text = run_python(["-c", runs, *scripts], env=known, cwd=folder, check=True).stdout
     for error in re.findall(r"differs (?:by at most|in) (\S+)", text):
         assert float(error) < 1e-5, text
     return text

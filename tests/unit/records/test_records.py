@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from lampwork import cli
 from lampwork.records.differences import changes, differences, times
 from lampwork.records.record import read
+from tests.processes import run_python
 
 SCRIPT = """
 import sys, torch, lampwork
@@ -40,7 +40,7 @@ def run(folder: Path, factor: int = 2, cache: str = "") -> Path:
         **os.environ, "LAMPWORK_RECORD": str(folder / f"record-{factor}-{cache}"),
         "LAMPWORK_CACHE_DIR": str(folder / cache), "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+    done = run_python([script], env=environment)
     assert done.returncode == 0, done.stderr
     return folder / f"record-{factor}-{cache}"
 
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     blocked.write_text("")
     environment = {**os.environ, "LAMPWORK_RECORD": str(blocked / "in"), "PYTHONPATH": os.pathsep.join(sys.path)}
     program = "import torch, lampwork; print(lampwork.compile(lambda x: x + 1)(torch.ones(2)).tolist())"
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    done = run_python(["-c", program], env=environment)
     assert done.returncode == 0 and done.stdout == "[2.0, 2.0]\n", done.stderr
 
 

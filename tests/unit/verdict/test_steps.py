@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from lampwork.verdict import watch as watch_module
 from lampwork.verdict.once import Compared
 from lampwork.verdict.starting import Starting
 from lampwork.verdict.watch import loaded_ahead
+from tests.processes import run_python
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -214,10 +213,7 @@ def command(tmp_path, *arguments, status=0):
         "from lampwork.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, "-c", code, "verdict", *arguments], capture_output=True, text=True, cwd=tmp_path,
-        env=environment, check=False,
-    )  # fmt: skip
+    done = run_python(["-c", code, "verdict", *arguments], cwd=tmp_path, env=environment)
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ import lampwork
 from lampwork.config import use_cache_dir
 from lampwork.errors import OptionError
 from lampwork.warming import warm
+from tests.processes import run_python
 
 SOURCE = """
 import torch, lampwork
@@ -119,7 +119,7 @@ def test_other_processes_compile_where_the_name_is_known(module, tmp_path):
         "PYTHONPATH": os.pathsep.join(filter(None, here)),
         "LAMPWORK_CACHE_DIR": str(tmp_path / "c"),
     }
-    done = subprocess.run([sys.executable, "-c", BY_OTHERS], env=environment, capture_output=True, text=True)
+    done = run_python(["-c", BY_OTHERS], env=environment)
     assert done.returncode == 0, done.stderr
 
 

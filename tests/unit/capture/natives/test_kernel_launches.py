@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 import lampwork
+from tests.processes import run_python
 from tests.unit.codegen.triton.interpret import interpreting
 
 triton = pytest.importorskip("triton")
@@ -483,9 +483,7 @@ def test_stored_entries_find_their_kernels_by_name(tmp_path):
     seen = []
     for by in (2, 2, 3):  # the third process has another kernel of that name
         (tmp_path / "stored_kernel.py").write_text(KERNEL.format(by=by))
-        done = subprocess.run(
-            [sys.executable, "program.py"], capture_output=True, text=True, env=settings, timeout=300, cwd=tmp_path
-        )
+        done = run_python(["program.py"], env=settings, timeout=300, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         seen.append(done.stdout.splitlines())
     assert seen == [["1 1 0 0", "1 0 0 0"], ["0 0 0 0", "1 0 0 0"], ["1 1 0 0", "1 0 0 0"]]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import lampwork
+from tests.processes import run_python
 
 ROOT = Path(lampwork.__file__).parents[1]
 
@@ -37,8 +36,7 @@ print(json.dumps({
 def run(folder, *arguments, **variables):
     settings = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     settings = {**settings, "LAMPWORK_VERIFY": "0", "LAMPWORK_CACHE_DIR": str(folder), **variables}
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    done = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True)
+    done = run_python(["-c", PROGRAM, *arguments], env=settings, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
