@@ -14,7 +14,7 @@ import torch
 from lampwork._torch import ALLOWED_IN_GRAPH, is_called_natively
 from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
+from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, original_of, reset_all, wrap
 from lampwork.runtime.module import compile_module
 from lampwork.runtime.pickled import register
 from lampwork.runtime.stances import set_stance as set_stance
@@ -157,7 +157,7 @@ def _compile(function: Callable[..., Any], *, settings: Settings, backend: Backe
         return function
     again = functools.partial(_compile, settings=settings, backend=backend, disable=disable)
     if is_wrapper(function):
-        function = compiled_of(function).function  # compiling what is compiled already: its original, so set
+        function = original_of(function)  # compiling what is compiled already: its original, so set
     make_entry = None
     if callable(backend):
         from lampwork.runtime.foreign import entry_maker

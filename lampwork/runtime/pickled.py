@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import sys
 from multiprocessing.reduction import ForkingPickler
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper
 
 
 def _reducer_override(pickler: ForkingPickler, value: Any) -> Any:
-    if type(value) is not FunctionType or not is_wrapper(value) or _is_found_by_name(value):
+    if type(value) not in (FunctionType, MethodType) or not is_wrapper(value) or _is_found_by_name(value):
         return NotImplemented
     compiled = compiled_of(value)
     if compiled.again is None:
@@ -27,7 +27,7 @@ def _reducer_override(pickler: ForkingPickler, value: Any) -> Any:
     return _compiled, (compiled.again, compiled.function)
 
 
-def _is_found_by_name(function: FunctionType) -> bool:
+def _is_found_by_name(function: FunctionType | MethodType) -> bool:
     """Whether what `pickle` looks up is `function` itself."""
     found: Any = sys.modules.get(function.__module__)
     for name in function.__qualname__.split("."):

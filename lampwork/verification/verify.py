@@ -16,7 +16,7 @@ import torch
 
 from lampwork.config import Settings
 from lampwork.errors import OptionError
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper
+from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, original_of
 from lampwork.verdict.assess import telling
 from lampwork.verdict.program import loss_of
 from lampwork.verification.answer import Compared, Verification, Wrong
@@ -55,8 +55,7 @@ def verify_calls(
     began = time.perf_counter()
     settings = Settings()
     if is_wrapper(function):
-        compiled = compiled_of(function)
-        function, settings = compiled.function, compiled.settings
+        function, settings = original_of(function), compiled_of(function).settings
     name = name or getattr(function, "__qualname__", type(function).__qualname__)
     if steps and isinstance(function, torch.nn.Module):
         function, backward = training_step(function), False
