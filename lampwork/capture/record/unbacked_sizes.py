@@ -312,9 +312,10 @@ class Contents:
         if x.dim() != 1 or minlength < 0 or (weights is not None and weights.size() != x.size()):
             raise DataDependent("bincount")
         if weights is not None:  # of nothing, eager makes whole numbers
-            if by_contents(x.size(0)):
-                x.size(0).node.sizes.expect(size_of(x.size(0)), ">=", 1, "bincount of nothing, with weights,")
-            elif x.size(0) == 0:
+            length: Any = x.size(0)
+            if by_contents(length):
+                length.node.sizes.expect(size_of(length), ">=", 1, "bincount of nothing, with weights,")
+            elif length == 0:
                 options = {"dtype": torch.int64, "device": x.device}
                 return self.recorder.call(aten.zeros.default, ([minlength],), options)
         dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
