@@ -35,7 +35,8 @@ def array_of(tensor: Any, **options: Any) -> UnknownArray:
         raise unsupported("numpy()")
     if tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
         raise unsupported("numpy()")
-    return UnknownArray(tensor.data)  # numpy tells nobody of what it writes
+    memory: Any = tensor.data  # numpy tells nobody of what it writes
+    return UnknownArray(memory)
 
 
 def is_known(world: Any, value: Any) -> bool:
