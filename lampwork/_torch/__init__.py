@@ -144,12 +144,12 @@ if TYPE_CHECKING:
         next_sequence_number,
         release_saved_tensors,
         run_backward,
-        saved_by,
         saved_hooks_refusal,
         saved_memory,
         selective_context,
         sequence_number,
         set_sequence_number,
+        tensors_saved_by,
         without_saved_tensor_hooks,
     )
     from lampwork._torch.control_flow import RUN_CONTROL_FLOW, control_flow_operators, is_control_flow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,10 +91,23 @@ def saved_memory(ctx: Any) -> list[torch.Tensor]:
     return [each.data for each in ctx._raw_saved_tensors]
 
 
-def saved_by(node: Node, name: str) -> list[torch.Tensor]:
-    """The tensors that attribute `name` (`_raw_saved_self`) of a node of autograd holds, whether they were written
-    since or not. They share the storage of what was saved. What hooks packed is left out: nobody compares its version.
-    """
+def tensors_saved_by(node: Node) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a node of autograd saves, whether they were written since or not, each with the attribute that
+    holds it (`_raw_saved_self`). They share the storage of what was saved. What hooks packed is left out: nobody
+    compares its version."""
+    kind: Any = type(node)
+    for name in _saving_attributes(kind):
+        for each in _saved_by(node, name):
+            yield name, each
+
+
+@functools.cache
+def _saving_attributes(kind: Any) -> tuple[str, ...]:
+    """The attributes of a kind of node that hold what it saves."""
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+
+
+def _saved_by(node: Node, name: str) -> list[torch.Tensor]:
     try:
         held = getattr(node, name)
         if not hasattr(torch._C._autograd.SavedTensor, "data"):  # unpacked, which compares versions

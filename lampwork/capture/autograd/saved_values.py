@@ -3,6 +3,7 @@
     y = x.exp(); return y       y is saved: y.add_(1), y.t_(), y[0].zero_() before the backward pass make it raise
     y = x * w; return y         x and w are
     y = x + w; return y         nothing is
+    y = x.view(-1); y.exp_()    y is, which a node is asked that autograd hides (`view_writes.py`)
     y = kron(x, w); return y    their memory is, by views that have versions of their own: it reads what was written
 
 The backward half of a region reads what is cheapest, which may be none of these: a mask in place of the values that it
@@ -11,8 +12,7 @@ was made of, or nothing at all. What a program writes itself, the engine notices
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lampwork import _torch
@@ -70,15 +70,19 @@ def kept_by_eager(
     all_tangents = (1 << len(targets)) - 1
     held: dict[_Owner, int] = {(index, False): all_tangents for index in moved}
     saves = bool(recorder.checkpointed)
-    # Autograd does not tell what a user's function keeps, nor an operator that wrote to a view (`CopySlices`).
-    is_told = not recorder.own_gradients
+    is_told = not recorder.own_gradients  # autograd does not tell what a user's function keeps
     for node, tangents in reaching(target_fakes).items():
-        is_told &= type(node).__name__ != "CopySlices"
         number = _torch.sequence_number(node)
         if any(number in each for each in recorder.checkpointed):
             continue
         left_out = _left_out(node) if any(number in each for each in recorder.given_numbers) else ()
-        for name, saved in _saved(node):
+        kept = list(_torch.tensors_saved_by(node))
+        if type(node).__name__ == "CopySlices":
+            saves = True  # the node that it hides
+            hidden = recorder.view_writes.saved(node)
+            is_told &= hidden is not None
+            kept += hidden or ()
+        for name, saved in kept:
             saves = True
             if name in left_out:
                 continue
@@ -114,17 +118,3 @@ def _left_out(node: Any) -> tuple[str, ...]:
     not: the derivative of a power with respect to its base reads no result."""
     is_exponent = type(node).__name__.startswith("PowBackward1") and node.next_functions[1][0] is None
     return ("_raw_saved_result",) if is_exponent else ()
-
-
-def _saved(node: Any) -> Iterator[tuple[str, Fake]]:
-    """The tensors that a node of eager's autograd saves, each with the attribute that holds it."""
-    kind: Any = type(node)
-    for name in _names(kind):
-        for each in _torch.saved_by(node, name):
-            yield name, each
-
-
-@functools.cache
-def _names(kind: Any) -> tuple[str, ...]:
-    """The attributes of a kind of node that hold what it saves."""
-    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

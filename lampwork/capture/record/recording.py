@@ -12,6 +12,7 @@ import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
+from lampwork.capture.autograd.view_writes import ViewWrites
 from lampwork.capture.record.constants import Constants
 from lampwork.capture.record.unbacked_sizes import Contents
 from lampwork.fakes.fake import Fake, FakeStorage, Unsupported, make_fake, spec_of
@@ -114,6 +115,8 @@ class Recording:
         self.checkpointed: list[range] = []
         #: And of those of operators that were given a tensor where the program has a number.
         self.given_numbers: list[range] = []
+        #: What autograd saves of operators that write to views.
+        self.view_writes = ViewWrites()
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
         #: What the program calls at present, or called last, was given these arguments.

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
 
 def call_inplace(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
     """Records an operator that writes to its arguments; its results are those arguments, or fresh."""
+    result = _written(recorder, op, args, kwargs)
+    recorder.view_writes.note(op.overload, args, kwargs)  # after what the operator is made of
+    return result
+
+
+def _written(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
     if op.base in ("index_put_", "_index_put_impl_"):
         args = recorder.contents.places_written(args)
     targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
