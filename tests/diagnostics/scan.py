@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def _texts(given: ast.expr | None, default: str | None) -> Iterator[str]:
         yield f"<{ast.unparse(given)}>"
 
 
+@functools.cache
 def all_ids() -> dict[str, list[str]]:
     """Each id, with the places that make it, as "file:line"."""
     found: dict[str, list[str]] = {}

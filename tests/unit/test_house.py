@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import subprocess
@@ -184,6 +185,11 @@ def test_the_map_of_files_names_every_file_and_none_that_is_gone():
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 
 
+@functools.cache
+def paths_of_modules():
+    return [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*.py") if ".venv" not in path.parts]
+
+
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_and_paths_of_the_docs_lead_somewhere(page):
     text = page.read_text()
@@ -191,9 +197,8 @@ def test_links_and_paths_of_the_docs_lead_somewhere(page):
         assert "://" in link or (page.parent / link).exists(), link
     if page.name == "capture_values.md":  # a plan, which names files that are to be
         return
-    paths = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*.py") if ".venv" not in path.parts]
     for name in re.findall(r"`((?:\w+/)+\w+\.py)", text):
-        assert any(path.endswith(f"/{name}") or path == name for path in paths), name
+        assert any(path.endswith(f"/{name}") or path == name for path in paths_of_modules()), name
 
 
 def test_the_readme_opens_with_commands_that_ci_runs():
