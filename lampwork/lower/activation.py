@@ -207,7 +207,7 @@ def limits_of_logit(lowering: Lowering, eps: float | None, dtype: str) -> tuple[
 
 @floating("logit")
 def _logit(lowering: Lowering, self: TensorValue, eps: float | None = None) -> TensorValue:
-    limits = limits_of_logit(lowering, eps, self.dtype)
+    limits = limits_of_logit(lowering, eps, lowering.out.dtype)
 
     def body(x: Expr) -> Expr:
         one = ex.like(1, x)

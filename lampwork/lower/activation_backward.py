@@ -225,7 +225,7 @@ def _glu(lowering: Lowering, grad_output: TensorValue, self: TensorValue, dim: i
 
 @floating("logit_backward")
 def _logit(lowering: Lowering, grad_output: TensorValue, self: TensorValue, eps: float | None = None) -> TensorValue:
-    limits = limits_of_logit(lowering, eps, self.dtype)
+    limits = limits_of_logit(lowering, eps, lowering.out.dtype)
 
     def body(g: Expr, x: Expr) -> Expr:
         low, high = limits or (0.0, 1.0)

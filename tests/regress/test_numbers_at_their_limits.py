@@ -56,3 +56,10 @@ def test_both_sides_of_the_limit(name: str, dtype: torch.dtype) -> None:
             result.sum().backward()
             results.append((result.detach(), leaf.grad))
         torch.testing.assert_close(results[1], results[0], rtol=close, atol=close, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.int64], ids=str)
+def test_whole_numbers(dtype: torch.dtype) -> None:
+    """The limit is an element of what is computed, a float, not of what is read."""
+    x = torch.tensor([0, 1]).to(dtype)
+    torch.testing.assert_close(lampwork.compile(lambda x: torch.logit(x, 0.2))(x), torch.logit(x, 0.2))
