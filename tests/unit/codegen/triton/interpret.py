@@ -223,6 +223,22 @@ def _mend() -> None:
         # The handle of a comparison has its operands' type: its values are bool all the same.
         return handle(np.full(ret_ty.shape, arg.data.reshape(-1)[0], arg.data.dtype), arg.dtype.scalar)
 
+    semantic = interpreter.TritonSemantic
+    checked, broadcast = semantic.binary_op_sanitize_overflow_impl, semantic.broadcast_impl_value
+
+    def check_overflow(self: Any, lhs: Any, rhs: Any, operator: Any) -> None:
+        """Eight operations, a quarter of all time here, for an assertion that only `debug` would make."""
+        if isinstance(self.builder, interpreter.InterpreterBuilder) and not self.builder.options.debug:
+            return
+        checked(self, lhs, rhs, operator)
+
+    def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
+        """Most operands have one shape already."""
+        left, right = lhs.type, rhs.type
+        if left is right or (left.is_block() and right.is_block() and left.shape.values == right.shape.values):
+            return lhs, rhs
+        return broadcast(self, lhs, rhs)
+
     patch_tensor = interpreter._patch_lang_tensor
 
     def patch_lang_tensor(tensor: Any, scope: Any) -> None:
@@ -230,6 +246,8 @@ def _mend() -> None:
         # Bounds of a `range` are arrays of one element, which recent numpy does not take for numbers.
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
 
+    semantic.binary_op_sanitize_overflow_impl = check_overflow
+    semantic.broadcast_impl_value = broadcast_impl_value
     interpreter._patch_lang_tensor = patch_lang_tensor
     interpreter.InterpreterBuilder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
     interpreter.InterpreterBuilder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
