@@ -66,6 +66,9 @@ class Scalars:
             result = self.recorder.call(op.overload, _any_numbers(args), _any_numbers(kwargs))
             if all(has_zero(each.size()) for each in tensors_in((result,))):  # fills and pads make elements of nothing
                 return result
+        if base == "copy_" and mentions_numbers(args[1]):
+            # Eager makes a tensor of the number, too. There is no derivative of the operator that writes nothing.
+            return self.recorder.call(op.overload, (args[0], self.in_tensor(args[1]), *args[2:]), kwargs)
         inplace = op.kind == "inplace"
         name = base[:-1] if inplace else base
         rule = None if self.recorder.exact and not self.is_exact(name) else _RULES.get(name)
