@@ -50,7 +50,6 @@ def test_copies_have_methods_of_their_own() -> None:
     assert again(x).tolist() == [7.0, 7.0] and average(x).tolist() == [5.0, 5.0]
 
 
-
 def test_copies_are_let_go() -> None:
     model = Model()
     model.forward = lampwork.compile(model.forward)  # type: ignore[method-assign]
