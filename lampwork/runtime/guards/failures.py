@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from lampwork import _torch
 from lampwork.ir.dtype import SHORT
 from lampwork.ir.guard import Guard
-from lampwork.ir.source import Source, describe
+from lampwork.ir.source import Source, State, describe
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, dims, read
 from lampwork.runtime.guards.rules import rule_of
 
@@ -29,7 +30,7 @@ def why_not(guard: Guard, scope: Scope) -> str:
     Empty when it holds.
     """
     try:
-        with _torch.without_torch_function():
+        with _quiet(guard.source):
             text = rule_of(guard.test).difference(guard.test, guard.source, scope)
     except READ_ERRORS as error:
         return f"{describe(guard.source)} cannot be read any more ({type(error).__name__}: {error})"
@@ -38,17 +39,27 @@ def why_not(guard: Guard, scope: Scope) -> str:
     return describe(guard.source) + ("" if text.startswith(".") else " ") + text
 
 
+def _quiet(source: Source) -> AbstractContextManager[object]:
+    """Attributes of tensors are read without calling a subclass's `__torch_function__`. Whether that is called at all
+    is a state, which is read as it is around the call."""
+    return nullcontext() if isinstance(source, State) else _torch.without_torch_function()
+
+
 def evaluate(
     guards: Sequence[Guard], reads: Sequence[Source], function: object, args: tuple, kwargs: dict
 ) -> tuple | None:
     """What the compiled check of `guards` returns, without compiling it: for checks that run once or twice."""
     scope = Scope(function, args, kwargs)
     try:
-        with _torch.without_torch_function():
-            for guard in guards:
+        for guard in guards:
+            with _quiet(guard.source):
                 if rule_of(guard.test).difference(guard.test, guard.source, scope):
                     return None
-            return tuple([read(source, scope) for source in reads])
+        found = []
+        for source in reads:
+            with _quiet(source):
+                found.append(read(source, scope))
+        return tuple(found)
     except READ_ERRORS:
         return None
 
