@@ -20,6 +20,7 @@ import linecache
 import multiprocessing.process
 import os
 import runpy
+import signal
 import socket
 import struct
 import sys
@@ -61,9 +62,21 @@ def serve(control: socket.socket) -> dict | None:
     return order
 
 
+def _ignore(numbers: set[int]) -> None:
+    """Ignores the signals that who asks ignores by now, as a new process of theirs would, and no others."""
+    by_python = {signal.SIGPIPE, signal.SIGXFSZ}
+    for each in signal.valid_signals():
+        if each in numbers:
+            if signal.getsignal(each) is not signal.SIG_IGN:
+                signal.signal(each, signal.SIG_IGN)
+        elif signal.getsignal(each) is signal.SIG_IGN and each not in by_python:
+            signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+
+
 def become(order: dict, base: list[str]) -> None:
     """Makes of the process what a new one is before its program begins. `base`: `sys.path` without what was added."""
     os.environ.clear()
+    _ignore({*order["ignored"]})
     os.environ.update(order["environment"])
     # A module that is written anew within a second, and is as long, would be read as the first run has compiled it.
     sys.dont_write_bytecode = True

@@ -156,7 +156,8 @@ class _Child:
             theirs.close()
             os.close(out)
             os.close(err)
-        order = {"arguments": arguments, "environment": environment, "folder": folder}
+        ignored = [int(each) for each in signal.valid_signals() if signal.getsignal(each) is signal.SIG_IGN]
+        order = {"arguments": arguments, "environment": environment, "folder": folder, "ignored": ignored}
         self.socket.sendall(json.dumps(order).encode() + b"\n")
         self.number = self._received()
 

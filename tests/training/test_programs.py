@@ -21,8 +21,6 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("transformer", "module"): {"data-dependent"},  # looks whether a mask is the causal one
     ("sparse embedding", "module"): {"needs-grad"},
     ("sparse embedding", "step"): {"tensor-layout"},
-    ("adaptive softmax", "module"): {"data-dependent"},  # sizes of clusters decide what runs
-    ("adaptive softmax", "step"): {"data-dependent"},
     ("lbfgs", "step"): {"data-dependent"},
     ("gradient penalty", "module"): {"double-backward"},
 }
