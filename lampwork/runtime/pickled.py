@@ -15,7 +15,7 @@ from multiprocessing.reduction import ForkingPickler
 from types import FunctionType, MethodType
 from typing import Any
 
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper
+from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, original_of
 
 
 def _reducer_override(pickler: ForkingPickler, value: Any) -> Any:
@@ -24,7 +24,7 @@ def _reducer_override(pickler: ForkingPickler, value: Any) -> Any:
     compiled = compiled_of(value)
     if compiled.again is None:
         return NotImplemented
-    return _compiled, (compiled.again, compiled.function)
+    return _compiled, (compiled.again, original_of(value))
 
 
 def _is_found_by_name(function: FunctionType | MethodType) -> bool:

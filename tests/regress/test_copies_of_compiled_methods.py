@@ -8,6 +8,7 @@ import gc
 import inspect
 import pickle
 import weakref
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
@@ -71,6 +72,15 @@ def test_objects_of_other_classes() -> None:
     third = pickle.loads(pickle.dumps(second))
     third.scale = torch.full((1,), 9.0)
     assert third.run(torch.ones(1)).item() == 9
+
+
+def test_spawned_processes_get_the_copys_own() -> None:
+    """The pickler of `multiprocessing` writes the object that the method is bound to, not the first one."""
+    first = Plain()
+    second = copy.deepcopy(first)
+    second.scale = torch.full((1,), 7.0)
+    sent = ForkingPickler.loads(bytes(ForkingPickler.dumps(second.run)))
+    assert sent(torch.ones(1)).item() == 7 and lampwork.stats(sent)["calls"] == 1
 
 
 def test_a_compiled_method_is_a_method() -> None:
