@@ -14,10 +14,11 @@ import torch
 from lampwork._torch import ALLOWED_IN_GRAPH, is_called_natively
 from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, original_of, reset_all, wrap
+from lampwork.runtime.function import CompiledFunction, reset_all
 from lampwork.runtime.module import compile_module
 from lampwork.runtime.pickled import register
 from lampwork.runtime.stances import set_stance as set_stance
+from lampwork.runtime.wrappers import compiled_of, is_wrapper, original_of, wrap
 
 if TYPE_CHECKING:
     from lampwork.debug.explain import Explanation

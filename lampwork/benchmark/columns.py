@@ -114,7 +114,7 @@ def own_guard_check(function: Callable, workload: Workload) -> Callable[[], bool
     entry = serving_entry(function, workload)
     if entry is None:
         return None
-    from lampwork.runtime.function import compiled_of
+    from lampwork.runtime.wrappers import compiled_of
 
     original, args, kwargs = compiled_of(function).function, workload.args, workload.kwargs
     return lambda: entry.holds(original, args, kwargs)
@@ -122,7 +122,7 @@ def own_guard_check(function: Callable, workload: Workload) -> Callable[[], bool
 
 def serving_entry(function: Callable, workload: Any) -> Any:
     """The entry of the compiled function that serves this call; None if no entry does."""
-    from lampwork.runtime.function import compiled_of
+    from lampwork.runtime.wrappers import compiled_of
 
     compiled = compiled_of(function)
     for entry in compiled.entries:

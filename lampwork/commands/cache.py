@@ -126,7 +126,7 @@ def _pack(arguments: argparse.Namespace, folder: Path) -> int:
 def _why(target: str) -> int:
     from lampwork.config import make_settings
     from lampwork.runtime.cache import entries, misses
-    from lampwork.runtime.function import compiled_of, is_wrapper
+    from lampwork.runtime.wrappers import compiled_of, is_wrapper
     from lampwork.warming import named
 
     try:

@@ -26,9 +26,10 @@ from lampwork.debug.stages import generated_texts, kernels_text
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.region import Continue, RunEagerly
-from lampwork.runtime.function import CompiledFunction, compiled_of, wrap
+from lampwork.runtime.function import CompiledFunction
 from lampwork.runtime.guards.compile import source_text
 from lampwork.runtime.stats import Record
+from lampwork.runtime.wrappers import compiled_of, wrap
 
 #: Sections, those to read first before the stages in the order of the pipeline; what each holds.
 SECTIONS = {

@@ -11,7 +11,8 @@ import torch
 
 from lampwork import _torch
 from lampwork.config import make_settings
-from lampwork.runtime.function import CompiledFunction, wrap
+from lampwork.runtime.function import CompiledFunction
+from lampwork.runtime.wrappers import wrap
 
 
 def lampwork_backend(

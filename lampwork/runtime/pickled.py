@@ -15,7 +15,8 @@ from multiprocessing.reduction import ForkingPickler
 from types import FunctionType, MethodType
 from typing import Any
 
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, original_of
+from lampwork.runtime.function import CompiledFunction
+from lampwork.runtime.wrappers import compiled_of, is_wrapper, original_of
 
 
 def _reducer_override(pickler: ForkingPickler, value: Any) -> Any:

@@ -24,8 +24,8 @@ from lampwork.ir.source import is_static
 from lampwork.runtime.cache import libraries, operators
 from lampwork.runtime.cache.codec import Decoder, Malformed
 from lampwork.runtime.cache.entries import is_head, missing_module, named_code, patches
-from lampwork.runtime.function import compiled_of, is_wrapper
 from lampwork.runtime.shipped import Shipped
+from lampwork.runtime.wrappers import compiled_of, is_wrapper
 from lampwork.shipping import package, save, words
 from lampwork.shipping.container import File
 from lampwork.shipping.facts import differences

@@ -16,7 +16,7 @@ from lampwork.errors import ArtifactError, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.runtime.cache.entries import entry_bytes
 from lampwork.runtime.entry import Entry
-from lampwork.runtime.function import compiled_of
+from lampwork.runtime.wrappers import compiled_of
 from lampwork.shipping import container, safetensors
 from lampwork.shipping.container import File
 from lampwork.shipping.detach import NotPackable, detached

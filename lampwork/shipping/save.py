@@ -21,7 +21,8 @@ from lampwork.ir.artifact import Artifact
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.cache.entries import entry_bytes, named_code, patches
 from lampwork.runtime.entry import Entry
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper
+from lampwork.runtime.function import CompiledFunction
+from lampwork.runtime.wrappers import compiled_of, is_wrapper
 from lampwork.shipping import container
 from lampwork.shipping.facts import facts
 from lampwork.shipping.weights import signatures

@@ -16,7 +16,8 @@ import torch
 
 from lampwork.config import Settings
 from lampwork.errors import OptionError
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, original_of
+from lampwork.runtime.function import CompiledFunction
+from lampwork.runtime.wrappers import compiled_of, is_wrapper, original_of
 from lampwork.verdict.assess import telling
 from lampwork.verdict.program import loss_of
 from lampwork.verification.answer import Compared, Verification, Wrong

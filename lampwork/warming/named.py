@@ -15,7 +15,7 @@ import torch
 
 from lampwork.commands.explain import load_script
 from lampwork.ir.reference import find
-from lampwork.runtime.function import is_wrapper
+from lampwork.runtime.wrappers import is_wrapper
 
 #: Arguments of one call.
 Call = tuple[tuple[Any, ...], dict[str, Any]]

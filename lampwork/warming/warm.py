@@ -19,7 +19,8 @@ from lampwork.config import environment
 from lampwork.errors import Diagnostic, GraphBreak, OptionError
 from lampwork.ir.region import Continue, RunEagerly
 from lampwork.runtime.entry import Entry
-from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper
+from lampwork.runtime.function import CompiledFunction
+from lampwork.runtime.wrappers import compiled_of, is_wrapper
 from lampwork.warming import jobs as processes
 from lampwork.warming import named, shapes
 from lampwork.warming.named import Call

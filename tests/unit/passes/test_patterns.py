@@ -9,7 +9,7 @@ from torch import Tensor
 
 import lampwork
 from lampwork.runtime.cache.operators import declaration
-from lampwork.runtime.function import compiled_of
+from lampwork.runtime.wrappers import compiled_of
 
 
 @torch.library.custom_op("test_patterns::norm", mutates_args=())

@@ -17,9 +17,10 @@ from lampwork.errors import CompileError, Diagnostic, GraphBreak, LampworkWarnin
 from lampwork.ir.region import RunEagerly
 from lampwork.runtime import function as function_module
 from lampwork.runtime.entry import Entry
-from lampwork.runtime.function import CompiledFunction, is_compiling, wrap
+from lampwork.runtime.function import CompiledFunction, is_compiling
 from lampwork.runtime.launch.host import Rerun
 from lampwork.runtime.module import compile_module
+from lampwork.runtime.wrappers import wrap
 from tests.unit.runtime import handmade
 
 

@@ -12,7 +12,7 @@ import torch
 
 import lampwork
 from lampwork.runtime.auto.function import AutoFunction
-from lampwork.runtime.function import compiled_of
+from lampwork.runtime.wrappers import compiled_of
 
 
 def double(x):

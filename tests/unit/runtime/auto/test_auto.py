@@ -15,7 +15,8 @@ from torch import nn
 import lampwork
 from lampwork.errors import GraphBreak, LampworkWarning
 from lampwork.runtime.auto import background, function
-from lampwork.runtime.function import CompiledFunction, compiled_of
+from lampwork.runtime.function import CompiledFunction
+from lampwork.runtime.wrappers import compiled_of
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.runtime.function import compiled_of
 from lampwork.runtime.guards import dispatch
+from lampwork.runtime.wrappers import compiled_of
 
 OPTIONS = {"cache": False, "recompile_limit": 64}
 
