@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import lampwork
+from tests.layouts import agree
 
 aten = torch.ops.aten
 DRAWS = {
@@ -56,30 +56,10 @@ OPERANDS = {
     "a column": torch.arange(4.0).reshape(1, 4).t(),
     "nothing": torch.ones(3, 0).t(),
     "repeated": torch.arange(4.0).expand(3, 4),
-    "apart": (torch.arange(24.0).reshape(4, 6) % 5)[::2, ::2],
+    "every other": (torch.arange(24.0).reshape(4, 6) % 5)[::2, ::2],
     "reversed": torch.arange(6.0).reshape(3, 1, 2).permute(2, 1, 0) % 5,
     "channels last": (torch.arange(120.0).reshape(2, 3, 4, 5) % 5).contiguous(memory_format=torch.channels_last),
 }
-
-
-def outcome(program, x):
-    torch.manual_seed(0)
-    try:
-        results = program(x)
-    except Exception as error:
-        return type(error)
-    return [*(results if isinstance(results, tuple) else (results,)), torch.rand(3)]
-
-
-def agree(program, x, dynamic):
-    expected = outcome(program, x)
-    found = outcome(lampwork.compile(program, dynamic=dynamic, options={"cache": False}), x)
-    if isinstance(expected, type):
-        assert found is expected
-        return
-    for ours, theirs in zip(found, expected, strict=True):
-        assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
-        torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -89,7 +69,7 @@ def test_draws(operand, name):
     agree(DRAWS[name], OPERANDS[operand], dynamic=None)
 
 
-@pytest.mark.parametrize("operand", ["columns", "apart", "reversed"])
+@pytest.mark.parametrize("operand", ["columns", "every other", "reversed"])
 @pytest.mark.parametrize("name", ["poisson", "gamma", "normal of numbers", "native dropout", "copies drawn into"])
 def test_sizes_that_vary(operand, name):
     agree(DRAWS[name], OPERANDS[operand], dynamic=True)
