@@ -30,14 +30,6 @@ def pytest_addoption(parser):
     )
 
 
-#: Run before what changes, in their process, the state that the libraries they package keep (collectors of results).
-_FIRST = "tests/shipping/test_models.py"
-
-
-def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
-
-
 def pytest_collection_finish(session):
     """A module that changes settings when it is imported changes them for every test of the process."""
     found = {name: value for name, value in os.environ.items() if name.startswith("LAMPWORK_")}

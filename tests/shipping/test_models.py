@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 
 import pytest
@@ -15,17 +14,6 @@ pytest.importorskip("transformers")
 
 #: Seconds that a first answer may take once the weights are read; measured without other jobs it is a tenth of that.
 FIRST_ANSWER_SECONDS = 0.3
-
-
-@pytest.fixture(autouse=True)
-def _no_collector():
-    """A variable of each copy of the library in the process: on, as an earlier test may leave it, each call of a model
-    changes it."""
-    import transformers.utils.output_capturing  # noqa: F401
-
-    for each in gc.get_objects():
-        if type(each).__name__ == "CompileableContextVar":
-            each.reset(None)
 
 
 def bert():

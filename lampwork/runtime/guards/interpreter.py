@@ -55,12 +55,13 @@ READ_ERRORS = (
 
 @record
 class Scope:
-    """One call: the compiled callable and what it is called with. `known`: values read so far, by id of the source."""
+    """One call: the compiled callable and what it is called with. `known`: values read so far, by id of the source,
+    which is kept: the id of one that is gone is soon that of another."""
 
     function: object
     args: tuple
     kwargs: dict
-    known: dict[int, object] = dataclass_field(default_factory=dict)
+    known: dict[int, tuple[Source, object]] = dataclass_field(default_factory=dict)
 
 
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -78,10 +79,10 @@ def array_memory(array: Any) -> torch.Tensor:
 
 def read(source: Source, scope: Scope) -> Any:
     """The value at `source` in `scope`; raises one of `READ_ERRORS` where the path leads nowhere."""
-    if id(source) in scope.known:
-        return scope.known[id(source)]
-    value = scope.known[id(source)] = step_of(source).read(source, scope)
-    return value
+    known = scope.known.get(id(source))
+    if known is None:
+        known = scope.known[id(source)] = (source, step_of(source).read(source, scope))
+    return known[1]
 
 
 # Steps of a path. The compiled check calls these where it does not know the type of the base.

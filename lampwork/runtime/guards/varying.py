@@ -149,8 +149,7 @@ def _indices(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None
 
 
 class _Renamed:
-    """Paths with other keys of dicts, and other indices of lists: `names` says which, before and now. Each path is
-    kept, as it is known by its id (`Scope.known`)."""
+    """Paths with other keys of dicts, and other indices of lists: `names` says which, before and now."""
 
     def __init__(self, names: dict[Any, Any]) -> None:
         self.names = names
