@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork import _torch, collector
 from lampwork._torch import InitialStates
 from lampwork.backends import backend_of
-from lampwork.capture.autograd.gradient_layouts import TangentLayout, relaid
 from lampwork.capture.capture import capture
 from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
 from lampwork.codegen.generate import generate, make_tuner
@@ -29,8 +28,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, OffsetError
 from lampwork.fakes.kernels import is_refusal
 from lampwork.fakes.symbolic import SymbolicSizes
-from lampwork.graph.prepare import Halves, UserPasses, prepare, prepare_halves, prepare_relaid
-from lampwork.graph.relaid import Laid
+from lampwork.graph.prepare import UserPasses, prepare, prepare_halves, prepare_relaid
 from lampwork.ir.artifact import Artifact, CompiledBody
 from lampwork.ir.body import Body, bodies_in
 from lampwork.ir.differentiation import Backward, GradientLayout
@@ -38,7 +36,6 @@ from lampwork.ir.guard import Guard
 from lampwork.ir.order import read_before_written
 from lampwork.ir.program import Extern, NativeCode, Program
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
-from lampwork.ir.replay import EagerBackward, Replay
 from lampwork.ir.size import Size
 from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
@@ -51,6 +48,11 @@ from lampwork.runtime.launch.memory_effects import accessed_inputs
 from lampwork.schedule import schedule
 from lampwork.signals import run_pending
 from lampwork.turns import give_way, uninterrupted
+
+if TYPE_CHECKING:
+    from lampwork.capture.autograd.gradient_layouts import TangentLayout
+    from lampwork.graph.partition import Halves
+    from lampwork.ir.replay import EagerBackward, Replay
 
 #: Called with (stage name, value) after each stage; `debug/` passes one to print or dump every IR.
 Observer = Callable[[str, Any], None]
@@ -332,6 +334,8 @@ def gradient_layouts(
     replay: Replay, wanted: Sequence[int], tangents: Sequence[TangentLayout], sizes: Mapping[str, int]
 ) -> tuple[GradientLayout | None, ...] | None:
     """How eager would lay out gradients, given tangents laid out so; None where that is not found out."""
+    from lampwork.capture.autograd.gradient_layouts import relaid
+
     try:
         return relaid(replay, wanted, tangents, sizes)
     except Exception:
@@ -344,6 +348,8 @@ def relaid_backward(
     half: EagerBackward, values: Sequence[Any], strides: Sequence[Any], device: str, settings: Settings
 ) -> Artifact:
     """A backward program for inputs that are laid out as `values`, in place of those with these `strides`."""
+    from lampwork.graph.relaid import Laid
+
     inputs, expected = [], []
     for value, wanted in zip(values, strides, strict=True):
         if not isinstance(value, torch.Tensor):

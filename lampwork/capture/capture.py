@@ -21,7 +21,7 @@ from lampwork import _torch, collector
 from lampwork.capture.autograd.backward import has_new_history, has_usable_history
 from lampwork.capture.bytecode.liveness import looks_at_frame
 from lampwork.capture.failures import is_certain
-from lampwork.capture.flow.operators import ALL as CONTROL_FLOW
+from lampwork.capture.flow import ALL as CONTROL_FLOW
 from lampwork.capture.leave.effects import (
     collect_effects,
     granted_inputs,
@@ -373,12 +373,13 @@ class _Attempt:
         self.machine.finished = True
         self.world.recorder.release(self.is_done)
         self.machine.frames.clear()
-        for error, _ in self.machine.first_raised.values():
+        for error in (*[each for each, _ in self.machine.first_raised.values()], *self.machine.doubtful.values()):
             if id(error) not in self.world.loader.exceptions and error is not self.shown:
                 error.__traceback__ = None
         self.machine.first_raised.clear()
         self.machine.doubtful.clear()
         self.world.loader.release()
+        self.world.guards.release()
         self.world._keep.clear()
         self.world.tensors.values.clear()
         self.world.identified.clear()

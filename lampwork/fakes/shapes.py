@@ -87,6 +87,14 @@ def rule(*names: str) -> Callable[[R], R]:
     return register
 
 
+def rule_of(name: str) -> Callable | None:
+    """The rule of the overload of this name. Those of backward passes are loaded where the first one is asked for: a
+    cold start of inference does without."""
+    if name not in RULES and "backward" in name:
+        from lampwork.fakes.rules import backward as _  # registers its rules
+    return RULES.get(name)
+
+
 def operator_name(name: str) -> str:
     """What `name()` of the overload that `rule` means by this gives: "aten::add.Tensor", "library::scaled"."""
     return (name if "::" in name else f"aten::{name}").removesuffix(".default")
@@ -133,7 +141,7 @@ def infer(op: Any, args: tuple, kwargs: dict) -> Any:
 
 def _infer(op: Any, args: tuple, kwargs: dict) -> Any:
     """What the rule says, else the meta kernel."""
-    function = RULES.get(op.name())
+    function = rule_of(op.name())
     if function is not None:
         try:
             return materialize(function(*args, **kwargs), args, kwargs)

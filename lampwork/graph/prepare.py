@@ -1,27 +1,23 @@
-"""The graph stage: from a region as recorded to a pure graph that lowering takes."""
+"""The graph stage: from a region as recorded to a pure graph that lowering takes.
+
+What only training, a GPU or an option needs is imported where it is used: a cold start of inference does without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lampwork.backends import backend_of
 from lampwork.config import Settings, environment
 from lampwork.graph.branches import pick_branches
 from lampwork.graph.convolutions import simplify_convolutions, split_biases, sum_bias_gradients
 from lampwork.graph.devices import place_constants, program_device
-from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
-from lampwork.graph.layout import order_convolutions
-from lampwork.graph.operands import forget_contents, keep_places_in_windows
-from lampwork.graph.padding import pad_products
-from lampwork.graph.partition import Choose, Halves, partition
 from lampwork.graph.products import use_vendor_products
-from lampwork.graph.recompute import cheapest
-from lampwork.graph.relaid import Laid, relaid_backward
 from lampwork.graph.repeated import repeated
-from lampwork.graph.replay import eager_backward_of, replay_of
 from lampwork.graph.result_layouts import with_exact_layouts
 from lampwork.graph.simplify import (
     embed_literals,
@@ -32,11 +28,13 @@ from lampwork.graph.simplify import (
     separate_outputs,
     share_repeated_work,
 )
-from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
-from lampwork.graph.whole_step import has_backward, rematerialise
 from lampwork.ir.region import FunctionalGraph, Region
-from lampwork.ir.replay import EagerBackward
 from lampwork.turns import give_way
+
+if TYPE_CHECKING:
+    from lampwork.graph.partition import Choose, Halves
+    from lampwork.graph.relaid import Laid
+    from lampwork.ir.replay import EagerBackward
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
 #: The user's passes of a stage, "program", "joint", "forward" or "backward" (docs/passes.md).
@@ -68,6 +66,10 @@ def passes(settings: Settings, device: str = "cpu", of_the_user: tuple[Pass, ...
         )
         return exact
     if backend_of(device).library == "cuDNN":  # what names oneDNN, or was measured on CPUs, stays out
+        from lampwork.graph.freeze import fold_batch_norms
+        from lampwork.graph.layout import order_convolutions
+        from lampwork.graph.padding import pad_products
+
         return (
             remove_dead,
             embed_literals,
@@ -82,13 +84,18 @@ def passes(settings: Settings, device: str = "cpu", of_the_user: tuple[Pass, ...
             remove_dead,
             separate_outputs,
         )
+    frozen: tuple[Pass, ...] = ()
+    if settings.options.freeze:
+        from lampwork.graph.freeze import freeze
+
+        frozen = (freeze, remove_dead)
     return (
         remove_dead,
         embed_literals,
         share_repeated_work,
         remove_no_ops,
         *of_the_user,
-        *((freeze, remove_dead) if settings.options.freeze else ()),
+        *frozen,
         use_vendor_products,
         simplify_convolutions,
         remove_dead,
@@ -111,7 +118,9 @@ def prepare(
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
     functional = pick_branches(keep_checks(functional))
     joint = (*of_the_user("program"), *of_the_user("joint"))
-    if has_backward(functional):
+    if _has_backward(functional):
+        from lampwork.graph.whole_step import rematerialise
+
         functional = _run(_joint_passes(settings, functional.device, joint), functional)
         functional = rematerialise(functional, _choice(settings))
     elif joint:
@@ -119,11 +128,19 @@ def prepare(
     return _run(passes(settings, functional.device, of_the_user("forward")), functional)
 
 
+def _has_backward(functional: FunctionalGraph) -> bool:
+    """Whether the program takes gradients itself."""
+    return any("gradient" in node.meta for node in functional.graph.nodes)
+
+
 def prepare_halves(region: Region, settings: Settings, of_the_user: UserPasses = _none) -> Halves:
     """The forward and backward half of a region that is differentiated, each as `prepare` leaves one.
 
     Weights are not frozen: they are what is trained. Raises as `prepare` does.
     """
+    from lampwork.graph.partition import partition
+    from lampwork.graph.replay import eager_backward_of, replay_of
+
     assert region.joint is not None
     functional = functionalize(region)
     functional = keep_checks(replace(functional, device=program_device(functional.graph)))
@@ -153,6 +170,8 @@ def prepare_relaid(
     of_the_user: UserPasses = _none,
 ) -> FunctionalGraph:  # fmt: skip
     """The backward half as `prepare_halves` leaves it, for inputs laid out so, in place of those `expected`."""
+    from lampwork.graph.relaid import relaid_backward
+
     every = passes(_without_freezing(settings), device, of_the_user("backward"))
     return _run(every, relaid_backward(half, inputs, expected, device))
 
@@ -164,8 +183,15 @@ _SHORTER = (remove_dead, embed_literals, share_repeated_work, remove_no_ops)
 def _joint_passes(settings: Settings, device: str, of_the_user: tuple[Pass, ...]) -> tuple[Pass, ...]:
     """Those before it is chosen what of the forward pass is kept for the backward one. A padded product is kept as the
     vendor's kernel wrote it: the part of it that the program sees would be a copy."""
+    from lampwork.graph.operands import forget_contents
+
     decomposed: tuple[Pass, ...] = ()
     if backend_of(device).library == "cuDNN" and not settings.options.exact:
+        from lampwork.graph.layout import order_convolutions
+        from lampwork.graph.operands import keep_places_in_windows
+        from lampwork.graph.padding import pad_products
+        from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
+
         decomposed = (
             keep_places_in_windows,
             decompose_log_softmaxes,
@@ -182,6 +208,8 @@ def _without_freezing(settings: Settings) -> Settings:
 
 
 def _choice(settings: Settings) -> Choose:
+    from lampwork.graph.recompute import cheapest
+
     return partial(cheapest, budget=settings.options.memory_budget, exact=settings.options.exact)
 
 

@@ -27,11 +27,6 @@ from lampwork.ir.differentiation import Joint
 from lampwork.ir.region import FunctionalGraph
 
 
-def has_backward(functional: FunctionalGraph) -> bool:
-    """Whether the program takes gradients itself."""
-    return any("gradient" in node.meta for node in functional.graph.nodes)
-
-
 class WholeStep(Joined):
     """A training step with its nodes classified. What the backward passes lead to (updates, and the forward passes
     after them) counts as backward: it comes too late to be computed again."""
@@ -49,8 +44,8 @@ class WholeStep(Joined):
 
 
 def rematerialise(functional: FunctionalGraph, choose: Choose) -> FunctionalGraph:
-    """`functional`, which `has_backward`, with forward nodes that `choose` does not save computed again where backward
-    nodes read them. Random operators are not repeated. Exact."""
+    """`functional`, which takes gradients itself, with forward nodes that `choose` does not save computed again where
+    backward nodes read them. Random operators are not repeated. Exact."""
     step = WholeStep(functional)
     saved = choose(step)
     needed = step.needed()

@@ -55,7 +55,7 @@ from lampwork.lower import expressions as ex
 from lampwork.lower.launches import is_unset, launches_into_inputs
 from lampwork.lower.mixed_types import are_refused
 from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
-from lampwork.lower.rules import COPIES, GPU_FORMULAS, PLACED, RULES, VIEWS, Rule
+from lampwork.lower.rules import COPIES, GPU_FORMULAS, PLACED, VIEWS, Rule, rule_of
 from lampwork.lower.values import (
     CannotLoad,
     TensorMeta,
@@ -86,7 +86,7 @@ class _Operator:
 
     @property
     def rule(self) -> Rule | None:
-        return RULES.get(self.name)  # looked up anew: whoever adds a rule may have called the operator before
+        return rule_of(self.name)  # looked up anew: whoever adds a rule may have called the operator before
 
     def out_variant(self, device: str) -> str | None:
         """The overload that writes into given memory on `device` ("cpu", "cuda:0")."""

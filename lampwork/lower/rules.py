@@ -33,6 +33,20 @@ COPIES: set[str] = {f"aten::{name}.default" for name in ("_to_copy", "clone", "c
 PLACED: set[str] = {"aten::as_strided_scatter.default"}
 
 
+def rule_of(name: str) -> Rule | None:
+    """The rule of an operator by its full name. Those of backward passes are loaded where the first one is asked for: a
+    cold start of inference does without."""
+    if name not in RULES and "backward" in name:
+        from lampwork.lower import (  # noqa: F401  (each registers its rules)
+            activation_backward,
+            loss_backward,
+            normalization_backward,
+            pooling_backward,
+            view_backward,
+        )
+    return RULES.get(name)
+
+
 def full_name(name: str) -> str:
     return name if "." in name else f"{name}.default"
 

@@ -9,6 +9,7 @@ with those of the graphs.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
@@ -24,7 +25,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.location import Location, Origin
 from lampwork.ir.record import record
 from lampwork.ir.region import AliasOfInput, FunctionalGraph, RunEagerly
-from lampwork.lower.rules import RULES
+from lampwork.lower.rules import rule_of
 from lampwork.runtime.function import CompiledFunction
 from lampwork.runtime.launch.host import Host
 from lampwork.runtime.observer import Run
@@ -435,16 +436,15 @@ def _of_result(functional: FunctionalGraph, what: Difference) -> Found | None:
 
 def _pass_files(name: str) -> tuple[str, ...]:
     """Where a pass of the graph stage is written."""
-    from lampwork.graph import prepare
-
-    function = getattr(prepare, name, None)
-    module = getattr(function, "__module__", "")
-    return (module.removeprefix("lampwork.").replace(".", "/") + ".py",) if module else ("graph",)
+    for module, loaded in sys.modules.copy().items():
+        if module.startswith("lampwork.graph.") and getattr(vars(loaded).get(name), "__module__", "") == module:
+            return (module.removeprefix("lampwork.").replace(".", "/") + ".py",)
+    return ("graph",)
 
 
 def _lowering_files(origin: Origin | None) -> tuple[str, ...]:
     """Where the rule of the operator is written, and what all rules are made of."""
-    rule = RULES.get(origin.op) if origin is not None else None
+    rule = rule_of(origin.op) if origin is not None else None
     own = (rule.__module__.removeprefix("lampwork.").replace(".", "/") + ".py",) if rule is not None else ()
     return tuple(
         dict.fromkeys((*own, "lower/nests.py", "lower/expressions.py", "lower/promotion.py", "lower/lower.py"))

@@ -15,7 +15,9 @@ from typing import Any
 
 from lampwork.debug.interpret.graphs import snapshot
 from lampwork.debug.interpret.steps import Steps
+from lampwork.graph import partition as halves_stage
 from lampwork.graph import prepare as graph_stage
+from lampwork.graph import whole_step
 from lampwork.graph.partition import Halves
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.loops import LoopNest
@@ -130,8 +132,8 @@ class Watch:
             put(graph_stage, "passes", self.watched_passes(graph_stage.passes, "each"))
             put(graph_stage, "_joint_passes", self.watched_passes(graph_stage._joint_passes, "joint"))
             put(graph_stage, "functionalize", self.after(graph_stage.functionalize, self.see_functional))
-            put(graph_stage, "rematerialise", self.after(graph_stage.rematerialise, self.see_recomputed))
-            put(graph_stage, "partition", self.after(graph_stage.partition, self.see_halves))
+            put(whole_step, "rematerialise", self.after(whole_step.rematerialise, self.see_recomputed))
+            put(halves_stage, "partition", self.after(halves_stage.partition, self.see_halves))
             put(schedule_stage, "find_levels", self.watched_levels(schedule_stage.find_levels))
             put(segment_stage, "_schedule_nests", self.watched_segment(segment_stage._schedule_nests))
             put(segment_stage, "split_reductions", self.watched_split(segment_stage.split_reductions))

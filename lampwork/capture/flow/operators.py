@@ -19,6 +19,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from lampwork import _torch
+from lampwork.capture.flow import ALL
 from lampwork.capture.flow.bodies import Part, Refused, recorded, replayed
 from lampwork.capture.flow.changes import State
 from lampwork.capture.flow.nodes import cond, cut, one_history, row_of, run, same_layout, scan, while_loop
@@ -38,8 +39,6 @@ UNROLLED_TURNS = 32
 #: Loops that carry integers are recorded turn by turn, up to so many.
 _MOST_TURNS = 256
 
-#: All calls, where they are left to eager.
-ALL = "control flow"
 _REMEDY = "Let the functions compute new tensors from those that they are given, and change nothing."
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import logging
-import logging.handlers
 import sys
 import types
 import warnings
@@ -36,10 +35,8 @@ from lampwork.ir.template import Call, Effect
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50, "log": None}
 _STREAMS = (io.StringIO, io.TextIOWrapper)
 #: Handlers that see of a program what they are handed.
-_HANDLERS = frozenset({
-    logging.NullHandler, logging.StreamHandler, logging.FileHandler, type(logging.lastResort),
-    logging.handlers.RotatingFileHandler, logging.handlers.TimedRotatingFileHandler,
-})  # fmt: skip
+_HANDLERS = frozenset({logging.NullHandler, logging.StreamHandler, logging.FileHandler, type(logging.lastResort)})
+_ROTATING = frozenset({"RotatingFileHandler", "TimedRotatingFileHandler"})
 _CUSTOM_LOGGER = ("makeRecord", "handle", "callHandlers", "_log", "findCaller", "isEnabledFor", "filter")
 
 declare_methods("method", io.StringIO, "getvalue read readline seek tell truncate close readable writable seekable")
@@ -294,13 +291,20 @@ def _kept(world: Any, value: Any) -> Any:
     raise _logged()
 
 
+def _is_plain_handler(kind: type) -> bool:
+    """Whether a handler of this class sees of a program what it is handed, and no more. A program with one of
+    `logging.handlers` has loaded that module; others need not."""
+    rotating = sys.modules.get("logging.handlers")
+    return kind in _HANDLERS or (kind.__name__ in _ROTATING and kind is getattr(rotating, kind.__name__, None))
+
+
 def _handlers_see(world: Any, logger: Any) -> bool:
     """Whether a handler that the record comes to may look at more than it. Which handlers there are is guarded."""
     current = logger
     sees = bool(_contents(world, world.attribute(logger, "filters")))
     while current is not None:
         for handler in _contents(world, world.attribute(current, "handlers")):
-            sees = sees or type(handler) not in _HANDLERS or _is_dressed(world, handler)
+            sees = sees or not _is_plain_handler(type(handler)) or _is_dressed(world, handler)
         if not world.attribute(current, "propagate"):
             break
         current = world.attribute(current, "parent")

@@ -23,7 +23,6 @@ import numpy
 import torch
 
 from lampwork import _torch, regions
-from lampwork.capture.flow.operators import call_public
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives import perform
@@ -37,9 +36,7 @@ from lampwork.capture.natives.effect_classes import (
     STATE_WRITERS,
 )
 from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
-from lampwork.capture.natives.kernel_launches import call_wrapper, launch_kernel, without_wrapper
 from lampwork.capture.natives.library import PURE_FUNCTIONS
-from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer, call_without_peer
 from lampwork.capture.natives.torch_answers import apply_function
 from lampwork.capture.natives.watchers import debugs, refuse_watching, starts_watching
 from lampwork.capture.outside.initial_states import make_initial_states
@@ -102,6 +99,16 @@ class Rules:
 
 def _first(table: tuple[tuple[Callable[[Any], Any], Rule], ...], asked: Any) -> Rule | None:
     return next((rule for applies, rule in table if applies(asked)), None)
+
+
+def _later(module: str, name: str) -> Rule:
+    """A rule that few programs need: its module, of `lampwork.capture`, is imported with the first call."""
+
+    def rule(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        home = importlib.import_module(f"lampwork.capture.{module}")
+        return getattr(home, name)(world, function, args, kwargs)
+
+    return rule
 
 
 # Functions in Python --------------------------------------------------------------------------------------------------
@@ -249,16 +256,16 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     ),
     (_schedules, _SCHEDULING),
     (debugs, refuse_watching),
-    (_torch.launches_triton, launch_kernel),
-    (_torch.is_wrap_triton, without_wrapper),
-    (_torch.is_of_wrapped_kernel, call_wrapper),
+    (_torch.launches_triton, _later("natives.kernel_launches", "launch_kernel")),
+    (_torch.is_wrap_triton, _later("natives.kernel_launches", "without_wrapper")),
+    (_torch.is_of_wrapped_kernel, _later("natives.kernel_launches", "call_wrapper")),
     (lambda function: function is regions.run_with_settings, _REGION),
     (_is_compiled, _call_compiled),
-    (_torch.is_made_by_peer, call_made_by_peer),
-    (_torch.makes_block_masks, call_without_peer),
+    (_torch.is_made_by_peer, _later("natives.peers", "call_made_by_peer")),
+    (_torch.makes_block_masks, _later("natives.peers", "call_without_peer")),
     (_torch.calls_peer, _refusing("native-call", "{} is called", _OUTSIDE)),
     (_torch.is_nested_region, _call_region),
-    (_torch.is_control_flow, call_public),
+    (_torch.is_control_flow, _later("flow.operators", "call_public")),
     (_torch.is_collective, _refusing("native-call", "torch.distributed's {} is called", _OUTSIDE)),
     (_torch.without_disabling, _call_disabled_by_torch),
     (lambda function: function.__dict__.get("_torchdynamo_disable"), _DISABLED),
@@ -288,7 +295,10 @@ KINDS: tuple[tuple[Callable[[type], Any], Rule], ...] = (
     (lambda kind: kind is ArrayMethod, perform.call_array_method),
     (lambda kind: issubclass(kind, torch.nn.Module), _call_module),
     (lambda kind: kind in _torch.OPERATOR_TYPES or kind is torch.jit.ScriptFunction, perform.call_tensor_function),
-    (lambda kind: kind.__flags__ & HEAP_TYPE and _torch.HigherOrderOperator in kind.__mro__, call_higher_order),
+    (
+        lambda kind: kind.__flags__ & HEAP_TYPE and _torch.HigherOrderOperator in kind.__mro__,
+        _later("natives.peers", "call_higher_order"),
+    ),
     (lambda kind: kind is types.GenericAlias, _call_alias),
 )
 

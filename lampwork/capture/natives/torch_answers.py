@@ -12,7 +12,7 @@ import torch
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from lampwork import _torch
-from lampwork.capture.autograd import checkpoints, user_functions
+from lampwork.capture.autograd import checkpoints
 from lampwork.capture.autograd.backward import leave_hooks_to_eager, refuse_anomalies
 from lampwork.capture.machine import Answer, Enter, InPython
 from lampwork.capture.outside import facts
@@ -93,7 +93,7 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
     is_parameter = issubclass(tensor.real_class, torch.nn.Parameter)
     if not is_parameter:
         storage = _torch.storage_key(tensor)
-        copied = world.copied_storages.setdefault(id(memo), set())
+        _, copied = world.copied_storages.setdefault(id(memo), (memo, set()))  # which keeps its id to itself
         fills = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
         if storage in copied or not fills or not is_dense(tensor.size(), tensor.stride()):
             raise Break("tensor-copy", "a view of a larger tensor is copied with copy.deepcopy", "Call clone() on it.")
@@ -324,7 +324,11 @@ _APPLIED: dict[Any, Any] = {**checkpoints.APPLIED, _torch.BackwardHookFunction: 
 def apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`cls.apply(*args)` of a `torch.autograd.Function`."""
     answer = _APPLIED[cls](world, *args, **kwargs) if cls in _APPLIED else NotImplemented
-    return user_functions.apply(world, cls, *args, **kwargs) if answer is NotImplemented else answer
+    if answer is not NotImplemented:
+        return answer
+    from lampwork.capture.autograd import user_functions  # few programs have any
+
+    return user_functions.apply(world, cls, *args, **kwargs)
 
 
 def _natively(native: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Shape rules by family of operators; importing this package fills `fakes.shapes.RULES`."""
+"""Shape rules by family of operators; importing this package fills `fakes.shapes.RULES`, but for those of backward
+passes (`fakes.shapes.rule_of`)."""
 
 from lampwork.fakes.rules import (  # noqa: F401
-    backward,
     control_flow,
     draws,
     linalg,

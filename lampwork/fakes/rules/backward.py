@@ -360,10 +360,3 @@ def upsample(
 @rule("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
 def ctc_loss(gradient: torch.Tensor, log_probs: torch.Tensor, *args: object) -> Spec:
     return _dense(log_probs)
-
-
-@rule("_dirichlet_grad")
-def dirichlet(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) -> Spec:
-    if not same_sizes(x.size(), alpha.size()) or not same_sizes(x.size(), total.size()):
-        raise Unknown
-    return _dense(x)

@@ -1,4 +1,5 @@
-"""Shape rules of operators that draw random numbers. No kernel is asked about them, as it would draw."""
+"""Shape rules of operators that draw random numbers, and of their gradients. No kernel is asked about the former, as
+it would draw."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from lampwork.fakes.shapes import (
     materialize,
     preserved,
     rule,
+    same_sizes,
     surely_same,
 )
 from lampwork.fakes.strides import Scalar
@@ -87,3 +89,10 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[Spec,
     if x.is_cpu and train is not False:
         strides = infer(aten.mul.Tensor, (x, materialize(mask, (x,), {})), {}).stride()
     return Spec(tuple(x.size()), strides, x.dtype), mask
+
+
+@rule("_dirichlet_grad")
+def dirichlet(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) -> Spec:
+    if not same_sizes(x.size(), alpha.size()) or not same_sizes(x.size(), total.size()):
+        raise Unknown
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
 from lampwork.fakes.operators import operator
-from lampwork.fakes.shapes import RULES
+from lampwork.fakes.shapes import rule_of
 
 
 class _Calls(TorchDispatchMode):
@@ -24,7 +24,7 @@ def _note(self, func, types, args=(), kwargs=None):
     if operator(func).kind == "composite":
         with self:
             return _torch.decompose(func, args, kwargs)
-    if func.name() in RULES:
+    if rule_of(func.name()) is not None:
         self.calls.append((func, args, kwargs))
     return func(*args, **kwargs)
 

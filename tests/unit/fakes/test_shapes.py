@@ -145,7 +145,7 @@ def test_rules_know_derivatives_of_convolutions(kind, has_channels_last, rules_a
     for mask in ([True, True, True], [False, True, False]):
         assert check(aten.convolution_backward.default, (gradient, x, w, [6], *geometry, mask), {}) is None
     with pytest.raises(shapes.Unknown):  # gradients of another shape are left to the meta kernel
-        shapes.RULES["aten::convolution_backward"](gradient[:, :1], x, w, [6], *geometry, mask)
+        shapes.rule_of("aten::convolution_backward")(gradient[:, :1], x, w, [6], *geometry, mask)
 
 
 #: Composite operators that a GPU has a kernel of its own for, which eager calls there and capture records.
@@ -154,6 +154,7 @@ KERNELS_OF_GPUS = {torch.ops.aten._fused_rms_norm.default, torch.ops.aten.mish_b
 
 def test_every_rule_is_for_an_operator_that_is_asked():
     """A rule for a view or in-place operator would never be looked up, nor for a composite one without a kernel."""
+    assert shapes.rule_of("aten::sigmoid_backward")  # loads those of backward passes
     for name in shapes.RULES:
         overload = _torch.overload(name)
         found = operator(overload)
