@@ -373,13 +373,12 @@ class _Attempt:
         self.machine.finished = True
         self.world.recorder.release(self.is_done)
         self.machine.frames.clear()
-        for error in (*[each for each, _ in self.machine.first_raised.values()], *self.machine.doubtful.values()):
+        for error, _ in self.machine.first_raised.values():
             if id(error) not in self.world.loader.exceptions and error is not self.shown:
                 error.__traceback__ = None
         self.machine.first_raised.clear()
         self.machine.doubtful.clear()
         self.world.loader.release()
-        self.world.guards.release()
         self.world._keep.clear()
         self.world.tensors.values.clear()
         self.world.identified.clear()
