@@ -105,10 +105,11 @@ def join(compiled: Any, root: object, settings: Settings, maker: Callable[[Setti
             if table is None:
                 table = _tables[key] = _Table(maker(own))
             tables.append(table)
-    weakref.finalize(compiled, _forget, tables, [id(module) for module in root.modules()])
+    weakref.finalize(compiled, _forget, tables, [weakref.ref(module) for module in root.modules()])
 
 
-def _forget(tables: list[_Table], modules: list[int]) -> None:
+def _forget(tables: list[_Table], modules: list[weakref.ref[torch.nn.Module]]) -> None:
+    """`modules`: not their ids, as a module of another model may have that of one that is gone."""
     for table in tables:
         for each in modules:
-            table.compiled.pop(each, None)
+            table.compiled.pop(id(each()), None)

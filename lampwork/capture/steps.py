@@ -58,7 +58,8 @@ class TorchMachine(Machine):
         #: Exceptions, with the step that raised each first; 0: a `raise` statement, an unbound variable, or what eager
         #: raises.
         self.first_raised: dict[int, tuple[BaseException, int]] = {}
-        #: Those that torch's own machinery raised, which may know less here than in eager, or a defect of capture.
+        #: Those of them, by id, that torch's own machinery raised, which may know less here than in eager, or a defect
+        #: of capture.
         self.doubtful: set[int] = set()
         for number in STEP_NUMBERS:
             self.handlers[number] = self._step(self.handlers[number])
@@ -133,6 +134,7 @@ class TorchMachine(Machine):
                 eager = eager_error(self.world.recorder, frame, begun(frame)[0], error)
                 if eager is None:
                     raise break_for(error)
+                self.doubtful.discard(id(error))  # nobody keeps it, and another one may get its id
                 error, certain = eager, True
             elif not certain and self._calls_torch(frame):
                 self.doubtful.add(id(error))

@@ -138,8 +138,8 @@ class TorchWorld(Dispatcher):
         self.hooks_registered = 0
         #: What eager's engine knows of functions of the user's, by their class.
         self.function_nodes: dict[Any, Any] = {}
-        #: Storages that `copy.deepcopy` has copied, by id of its memo.
-        self.copied_storages: dict[int, set[int]] = {}
+        #: The memos of `copy.deepcopy`, by id, with the storages that it has copied.
+        self.copied_storages: dict[int, tuple[Any, set[int]]] = {}
         #: Arrays that share memory with tensors: the array, a copy of what it held, the tensor.
         self.shared_arrays: list[tuple[Any, Any, Any]] = []
         #: Containers whose text is being written, by id.

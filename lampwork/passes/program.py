@@ -12,6 +12,7 @@ more than those of the program's operators (hooks, functions of the user's, chec
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -58,7 +59,7 @@ def before_differentiation(region: Region, passes: Passes, exact: bool) -> Regio
     before = _calls(program)
     for each in over_graphs(passes, _STAGE):
         program = each(program)
-    if _calls(program) == before:
+    if _are(_calls(program), before):
         return region
     try:
         return _Recorded(region, separate_outputs(remove_dead(program)), exact).region()
@@ -78,8 +79,12 @@ def _refuse(names: str, why: str) -> NoReturn:
 
 
 def _calls(program: FunctionalGraph) -> list[Any]:
-    """Equal as long as nobody edits the graph."""
-    return [(node, node.target, id(node.args), id(node.kwargs)) for node in program.graph.nodes]
+    """The same objects as long as nobody edits the graph. Objects, not their ids: those of an edit may have them."""
+    return [part for node in program.graph.nodes for part in (node, node.target, node.args, node.kwargs)]
+
+
+def _are(now: list[Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
 def _why_not(region: Region, joint: Joint) -> str:

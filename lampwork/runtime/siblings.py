@@ -37,8 +37,10 @@ _shared: weakref.WeakValueDictionary[tuple, Known] = weakref.WeakValueDictionary
 class Known:
     """Artifacts for one piece of code, newest first; and what is on disk for it, None until somebody has looked."""
 
-    def __init__(self, is_shared: bool) -> None:
-        self.is_shared = is_shared
+    def __init__(self, key: tuple[object, ...] | None = None) -> None:
+        self.is_shared = key is not None
+        #: The class and the code, which keep their ids for as long as others may ask for what has them.
+        self._of = key
         self.lock = threading.RLock()
         #: With what their operators of other libraries were when they were made.
         self._artifacts: tuple[tuple[Artifact, tuple], ...] = ()
@@ -99,9 +101,10 @@ def known_of(function: Callable, settings: Settings) -> Known:
     """What functions of the same code have in common; for functions that are no modules, one of their own."""
     key = _key(function, settings)
     if key is None:
-        return Known(is_shared=False)
-    found = _shared.get(key)
-    return found if found is not None else _shared.setdefault(key, Known(is_shared=True))
+        return Known()
+    place = (*map(id, key[:_BY_ID]), *key[_BY_ID:])
+    found = _shared.get(place)
+    return found if found is not None else _shared.setdefault(place, Known(key))
 
 
 def _key(function: Callable, settings: Settings) -> tuple | None:
@@ -116,5 +119,8 @@ def _key(function: Callable, settings: Settings) -> tuple | None:
         return None
     forward = getattr(type(root), "forward", None)
     code = getattr(forward, "__code__", forward)
-    # By their ids, as a class or function may say that it cannot be hashed: they live as long as who asks.
-    return id(type(root)), id(code), id(method), resumption, repr(settings), cache_scope()
+    return type(root), code, method, resumption, repr(settings), cache_scope()
+
+
+#: Parts of a key, its first ones, that are known by their ids: a class or function may say that it cannot be hashed.
+_BY_ID = 3

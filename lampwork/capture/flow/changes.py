@@ -11,7 +11,7 @@ import collections
 import functools
 import operator
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -47,13 +47,14 @@ class State:
     def require_same(self) -> None:
         """Raises `Refused` where something is another now."""
         told = self._told()
-        same = len(self.told) == len(told) and all(map(operator.is_, self.told, told))
-        if not same or self.outside != self._of_the_capture():
+        if not _are(self.told, told) or self.outside != self._of_the_capture():
             raise Refused("it changes something outside of it")
         if not self._same(self._of_objects()):
             raise Refused("it changes an object of the program's")
-        if any(self._about(fake) != about for fake, about in self.tensors):
-            raise Refused("it changes what a tensor is like")
+        for fake, about, holds in self.tensors:
+            now, held = self._about(fake)
+            if now != about or not _are(holds, held):
+                raise Refused("it changes what a tensor is like")
 
     def _same(self, after: list[tuple[Any, list[Any]]]) -> bool:
         """Whether the same objects hold the same. Of cells and functions from outside more may have been read since."""
@@ -66,7 +67,7 @@ class State:
                 continue
             if isinstance(value, types.FunctionType) and self.world.loader.origin(value) is not None:
                 found = [each for each in found if any(each is one for one in holds)]
-            if len(found) != len(holds) or any(one is not other for one, other in zip(holds, found)):
+            if not _are(holds, found):
                 return False
         return True
 
@@ -144,20 +145,28 @@ class State:
         except AttributeError:
             return None
 
-    def _of_tensors(self) -> list[tuple[Fake, tuple]]:
-        """Each tensor that there is, with what can be changed of it in place but its contents."""
+    def _of_tensors(self) -> list[tuple[Fake, tuple, list[Any]]]:
+        """Each tensor that there is, with what can be changed of it in place but its contents; see `_about`."""
         held = [each for _, holds in self.inside for each in holds]
         fakes = [*self.world.tensors.fakes_of_tensors(), *held, *self.roots]
-        return [(each, self._about(each)) for each in fakes if isinstance(each, Fake)]
+        return [(each, *self._about(each)) for each in fakes if isinstance(each, Fake)]
 
-    def _about(self, fake: Fake) -> tuple:
+    def _about(self, fake: Fake) -> tuple[tuple, list[Any]]:
+        """What a tensor is like, and the objects that it holds: themselves, as another may have the id of one that is
+        gone."""
         node = fake.node
         if type(node) is not tuple:  # a part of a result has its own node once it is asked for
             node = node.args if node is not None and node.target is _torch.getitem else (node, -1)
         grad = fake.grad if fake.is_leaf else None
         overlay = self.world.loader.slots.get(id(fake))
-        own = [] if overlay is None else [(name, id(overlay.values[name])) for name in overlay.written]
-        return id(node[0]), node[1], tuple(fake.size()), fake.requires_grad, id(grad), own
+        names = () if overlay is None else tuple(overlay.written)
+        own = [] if overlay is None else [overlay.values[name] for name in names]
+        return (node[1], tuple(fake.size()), fake.requires_grad, names), [node[0], grad, *own]
+
+
+def _are(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    """Whether these are the same objects."""
+    return len(before) == len(now) and all(map(operator.is_, before, now))
 
 
 #: Py_TPFLAGS_HEAPTYPE.

@@ -344,8 +344,7 @@ class Templates(ObjectTemplates):
         if kind is list:
             index = self._reserve(value)
             self.objects[index] = NewList(self.items(value))
-        elif kind is dict and id(value) in self.loader.dict_owners:
-            owner = self.loader.dict_owners[id(value)]
+        elif kind is dict and (owner := self._owner_of(value)) is not None:
             arguments = (self.template(owner), ConstantValue("__dict__"))
             return self._after_parts(value, lambda: NewCall(reference(getattr), arguments))
         elif kind is dict:
@@ -385,6 +384,12 @@ class Templates(ObjectTemplates):
         else:
             return self._instance(value)
         return NewValue(index)
+
+    def _owner_of(self, names: dict[str, Any]) -> Any:
+        """The object that the program has made whose `__dict__` this is; None for a dict that one had before it got
+        another."""
+        _, owner = self.loader.dict_owners.get(id(names), (None, None))
+        return owner if owner is not None and getattr_dict(owner) is names else None
 
     def _object(self, value: Any) -> Template:
         reference = self.loader.guards.reference(value)

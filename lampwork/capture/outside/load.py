@@ -85,8 +85,8 @@ class Loader(ContainerOverlays):
         #: Texts that no guard fixes, by id of the source; and what they are in this call.
         self.open_texts: dict[int, OpenText] = {}
         self._open_names: set[str] = set()
-        #: Objects of the program's own making whose `__dict__` it holds, by the id of that.
-        self.dict_owners: dict[int, Any] = {}
+        #: Objects of the program's own making whose `__dict__` it held: that, and the object, by the id of the dict.
+        self.dict_owners: dict[int, tuple[dict[str, Any], Any]] = {}
         #: What stands for objects that host calls make (`values/host_results.py`), with the calls, by id.
         self.host_objects: dict[int, tuple[Any, Any]] = {}
         #: Exceptions from outside, with what raising and chaining them changes, as it was.

@@ -136,7 +136,7 @@ class ObjectFamily(Family):
             if overlay is not None:
                 return overlay.copy
             namespace = descriptor.__get__(obj, type(obj))
-            self.world.loader.dict_owners[id(namespace)] = obj
+            self.world.loader.dict_owners[id(namespace)] = namespace, obj
             return namespace
         if name == "__class__":
             return self.world.type_of(obj)
