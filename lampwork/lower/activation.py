@@ -343,8 +343,12 @@ def _binary_cross_entropy_with_logits(
     pos_weight: TensorValue | None = None,
     reduction: int = 1,
 ) -> TensorValue:
-    """(1 - t) * x - (1 + (p - 1) * t) * log_sigmoid(x), weighted."""
-    if self.dtype not in FLOATING or target.dtype not in FLOATING or self.shape != target.shape or 0 in self.shape:
+    """(1 - t) * x - (1 + (p - 1) * t) * log_sigmoid(x), weighted. Of several types eager rounds what is in between, each
+    part to another one of them."""
+    parts = [each for each in (self, target, weight, pos_weight) if each is not None]
+    if self.dtype not in FLOATING or any(each.dtype != self.dtype for each in parts):
+        return NotImplemented
+    if self.shape != target.shape or 0 in self.shape:
         return NotImplemented
     shape = self.shape
     compute = "float64" if self.dtype == "float64" else "float32"
