@@ -22,6 +22,7 @@ from lampwork.graph.build import emit, place, same_metadata
 from lampwork.graph.constant_checks import is_known_to_fit
 from lampwork.graph.views import memory_owner, needs_places
 from lampwork.ir.differentiation import ARRIVES
+from lampwork.ir.dtype import is_in_range
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
@@ -273,7 +274,17 @@ def may_raise(node: Node) -> bool:
         return True
     if name in ("linspace", "logspace"):  # a result of whole numbers, between numbers out of tensors
         return bool(node.all_input_nodes) and not node.meta["val"].is_floating_point()
+    if name in ("masked_fill", "index_fill") and _may_overflow(node.args[-1], node):
+        return True
     return name in _BOUNDED or name in _INDEXED and any(_may_be_refused(each, node) for each in _places(node))
+
+
+def _may_overflow(value: object, node: Node) -> bool:
+    """Whether `value` is a tensor whose number may not fit into the element type of the result."""
+    if not isinstance(value, Node):
+        return False
+    held, wanted = (str(each.meta["val"].dtype).removeprefix("torch.") for each in (value, node))
+    return not is_in_range(held, wanted)
 
 
 def _places(node: Node) -> list[Node]:

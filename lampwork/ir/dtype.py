@@ -38,3 +38,24 @@ STORED: Final = NATIVE | FLOAT8
 def compute_dtype(dtype: str) -> str:
     """The type arithmetic on `dtype` is done in: half types compute in float32, as ATen's opmath type does."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+#: The largest finite value.
+_LARGEST: Final[dict[str, float]] = {
+    "float64": (2 - 2**-52) * 2.0**1023, "float32": (2 - 2**-23) * 2.0**127, "float16": 65504.0,
+    "bfloat16": (2 - 2**-7) * 2.0**127,
+    "int64": 2**63 - 1, "int32": 2**31 - 1, "int16": 2**15 - 1, "int8": 127,
+    "uint64": 2**64 - 1, "uint32": 2**32 - 1, "uint16": 2**16 - 1, "uint8": 255, "bool": 1,
+}  # fmt: skip
+
+
+def is_in_range(dtype: str, of: str) -> bool:
+    """Whether each value of type `dtype` lies in the range of the type `of`: no conversion of one overflows. All values
+    have a truth value, so the range of bool holds them."""
+    if dtype == of or of == "bool":
+        return True
+    if dtype not in _LARGEST or of not in _LARGEST:
+        return False
+    if (dtype in FLOATING and of not in FLOATING) or (dtype in SIGNED and of in UNSIGNED):
+        return False
+    return _LARGEST[dtype] <= _LARGEST[of]

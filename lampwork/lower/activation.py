@@ -343,8 +343,8 @@ def _binary_cross_entropy_with_logits(
     pos_weight: TensorValue | None = None,
     reduction: int = 1,
 ) -> TensorValue:
-    """(1 - t) * x - (1 + (p - 1) * t) * log_sigmoid(x), weighted. Of several types eager rounds what is in between, each
-    part to another one of them."""
+    """(1 - t) * x - (1 + (p - 1) * t) * log_sigmoid(x), weighted. Of several types eager rounds what is in between,
+    each part to another one of them."""
     parts = [each for each in (self, target, weight, pos_weight) if each is not None]
     if self.dtype not in FLOATING or any(each.dtype != self.dtype for each in parts):
         return NotImplemented

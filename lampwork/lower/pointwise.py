@@ -16,7 +16,7 @@ from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import is_number
 from lampwork.lower.promotion import result_type
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, Number, TensorMeta, TensorValue, broadcast_index
+from lampwork.lower.values import IndexTuple, Number, TensorMeta, TensorValue, broadcast_index, may_overflow
 
 # Unary ----------------------------------------
 
@@ -460,7 +460,7 @@ def _where(
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def _masked_fill(lowering: Lowering, self: TensorValue, mask: TensorValue, value: Number | TensorValue) -> TensorValue:
-    if mask.dtype != "bool":
+    if mask.dtype != "bool" or may_overflow(value, self.dtype):
         return NotImplemented
     return _where(lowering, mask, value, self)
 

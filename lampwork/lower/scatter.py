@@ -17,7 +17,16 @@ from lampwork.lower import expressions as ex
 from lampwork.lower.indexing import AdvancedIndex, checked_position, clamped, fresh_symbol, integer_indices
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
-from lampwork.lower.values import CannotLoad, IndexTuple, Number, Result, TensorValue, broadcast_index, grid
+from lampwork.lower.values import (
+    CannotLoad,
+    IndexTuple,
+    Number,
+    Result,
+    TensorValue,
+    broadcast_index,
+    grid,
+    may_overflow,
+)
 
 _SUMMED_ON_GPUS = frozenset({"float32", "float64", "int32", "int64"})
 
@@ -174,12 +183,12 @@ def _index_copy(
 def _index_fill(
     lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, value: Number | TensorValue
 ) -> Result:
-    if not self.shape and index.shape in ((), (1,)):
+    if not self.shape and index.shape in ((), (1,)) and not may_overflow(value, self.dtype):
         checked_position(lowering, index, 1, True, "index out of range in self")
         return _replaced(lowering, self, lambda point: lowering.operand(value, (), (), self.dtype), "write")
     if len(index.shape) != 1 or not self.shape:
         return NotImplemented
-    if index.dtype != "int64":  # eager refuses it
+    if index.dtype != "int64" or may_overflow(value, self.dtype):  # eager refuses it
         return NotImplemented
     dim %= len(self.shape)
     shape = (*self.shape[:dim], index.shape[0], *self.shape[dim + 1 :])

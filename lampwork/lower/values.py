@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lampwork.errors import CompileError
+from lampwork.ir.dtype import is_in_range
 from lampwork.ir.loops import Axis, Compute, Constant, Expr, Index, Load
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, mul
@@ -202,6 +203,11 @@ def contiguous_strides(shape: tuple[Size, ...]) -> tuple[Size, ...]:
         strides.append(step)
         step = mul(step, extent) if extent != 0 else step
     return tuple(reversed(strides))
+
+
+def may_overflow(value: object, dtype: str) -> bool:
+    """Whether `value` is a tensor of which eager takes the number, and refuses one that does not fit into `dtype`."""
+    return type(value) is TensorValue and not is_in_range(value.dtype, dtype)
 
 
 def broadcast_index(index: IndexTuple, target: tuple[Size, ...], shape: tuple[Size, ...]) -> IndexTuple:
