@@ -249,6 +249,10 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
             margin = (high - low) * int(WIDER)
             low, high = low - margin, high + margin
         wrong &= ~((low < high) & (low <= place) & (place <= high))
+        wide = answers.wide
+        if bool(wrong.any()) and wide is not None and wide.dtype == theirs.dtype == torch.bool:
+            if not any(each.has_overflowed for each in oracle.noisy(MANY)):
+                wrong &= mine != wide  # what is equal but for rounding: two disturbed numbers never are
         if bool(wrong.any()):
             wrong = _nowhere(label, mine, wrong, oracle, 0.0)
         return _told_of(mine, theirs, wrong, ours)

@@ -128,6 +128,22 @@ def test_ties_that_rounding_decides():
     assert check(program, Planted(r"argmax\(0\)", "argmax(0) * 0 + 2")).finding.kind == judge.WRONG_VALUES
 
 
+def test_numbers_that_are_equal_but_for_rounding():
+    """Kernels round the last elements in another way than those of full vectors; in double precision they are equal."""
+    statements = (
+        Statement(("v1",), "x0.mT"),
+        Statement((), "x0.atan2_(x0)", writes="x0"),
+        Statement(("v2",), "x0 != v1"),
+        Statement(("v3",), "x0 > 1e9"),
+    )
+    program = Program(
+        0, (Input((3, 5, 5), "float32", "permuted", values="quarters"),), statements, ("v2", "v3"), (Call(1),)
+    )
+    exact = "x0.copy_(torch.atan2(x0.double(), x0.double()))"
+    assert check(program, Planted(r"x0\.atan2_\(x0\)", exact)).finding is None
+    assert check(program, Planted(r"x0 > 1e9", "x0 < 1e9")).finding.kind == judge.WRONG_VALUES
+
+
 def test_a_product_that_overflows_in_another_order():
     """In vectors, one lane multiplies what is large, another what is small: it overflows there alone. What does not is found."""
     inputs = (Input((64,), "float32", values="unit"),)
