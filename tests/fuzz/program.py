@@ -51,6 +51,10 @@ _MAKES = re.compile(rf"\btorch\.({'|'.join(_FACTORIES)})\(")
 EXACT, ROUNDS, VIEW = "exact", "rounds", "view"
 #: An operand that is made a float where it is read: one of a wider type is disturbed there, too.
 _CONVERTED = re.compile(r"(NOISE\(\w+\)\.float\(\))")
+#: The same by an argument: `softmax(x, 1, dtype=torch.float64)` of whole numbers rounds as one of doubles does.
+_CONVERTED_FIRST = re.compile(
+    r"^([\w.]+\()(?:ZEROS\()?NOISE\((\w+)\)(.*\bdtype=(torch\.(?:b?float\d+|complex\d+)))", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,9 @@ class Statement:
             place = self._written_at(text)
             text = _OPERANDS.sub(lambda m: m[0] if m.start() == place else operand.format(m[0]), text)
             text = _CONVERTED.sub(r"NOISE(\1)", text)
+            text = _CONVERTED_FIRST.sub(
+                lambda m: text[: m.start(2)] + f"{m[2]}.to({m[4]})" + text[m.end(2) : m.end()], text
+            )
             if self.writes:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:

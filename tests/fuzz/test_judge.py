@@ -264,6 +264,16 @@ def test_what_is_made_a_float_where_it_is_read_is_disturbed_as_a_float():
     )
 
 
+def test_what_an_argument_makes_a_float_is_disturbed_as_a_float():
+    """Where a number is by far the greatest, what is left of it is the logarithm of a sum that is 1 but for little."""
+    inputs = (Input((50, 5), "complex128"),)
+    program = planted_program("v9 = F.log_softmax(x0 * 4, 1, dtype=torch.float64)", inputs=inputs)
+    pattern = r"F\.log_softmax\((.*), 1, dtype=torch\.float64\)"
+    same = r"F.log_softmax((\1).real, 1)"
+    assert check(program, Planted(pattern, f"{same} - 6e-16")).finding is None
+    assert check(program, Planted(pattern, f"{same} - 6e-12")).finding.kind == judge.WRONG_VALUES
+
+
 def test_halves_of_rounded_numbers_begin_again_after_the_last():
     """The low half of a float counts on from -32768 where it was 32767."""
     inputs = (Input((64, 32), "float32"),)
