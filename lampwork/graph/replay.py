@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -71,10 +73,11 @@ class _Calls:
 
     def call(self, node: Node, name: str) -> Call:
         """`name`: of the operator that the node calls."""
-        grad = bool(node.meta.get("grad_enabled", True))
+        grad = bool(node.meta.get("grad_enabled", True)) or _has_history_of_its_own(node)
         if node.target is _torch.getitem:
             return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)
-        args = tuple(self.argument(each) for each in node.args)
+        name, arguments = without_updates(node, name)
+        args = tuple(self.argument(each) for each in arguments)
         kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())
         return Call(name, args, kwargs, None, grad)
 
@@ -95,6 +98,65 @@ class _Calls:
         return tuple((name, index, dimension) for name, (index, dimension) in self.symbols.items())
 
 
+#: Batch norms: of the batch they are what the first of them is without running statistics.
+_NORMS = frozenset({
+    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
+    "aten::cudnn_batch_norm",
+})  # fmt: skip
+
+
+def without_updates(node: Node, name: str) -> tuple[str, tuple[Any, ...]]:
+    """The operator `name` that `node` calls, and its arguments, where running statistics are not brought up to date
+    again: a norm of the batch reads none."""
+    args = node.args
+    if name not in _NORMS or node.kwargs:
+        return name, args
+    if name == "aten::_batch_norm_with_update":
+        args = (*args[:5], True, *args[5:])
+    if args[5] is not True:
+        return name, node.args
+    return "aten::cudnn_batch_norm" if name == "aten::cudnn_batch_norm" else "aten::native_batch_norm", (
+        *args[:3], None, None, *args[5:],
+    )  # fmt: skip
+
+
+def _read(node: Node) -> list[Node]:
+    """What a node reads when it is run again."""
+    if not _torch.is_operator(node.target) or node.target.name() not in _NORMS:
+        return list(node.all_input_nodes)
+    _, args = without_updates(node, node.target.name())
+    return [each for each in args if isinstance(each, Node)]
+
+
+def _read_storages(node: Node) -> Iterator[Any]:
+    """The memory that a node reads when it is run again."""
+    for each in _read(node):
+        if isinstance(each.meta["val"], Fake):
+            yield _torch.storage_key(each.meta["val"])
+
+
+def _written_storages(node: Node) -> Iterator[Any]:
+    """The memory that an operator writes to."""
+    if not _torch.is_operator(node.target):
+        return
+    for position in operator(node.target).written:
+        written = node.args[position] if isinstance(position, int) else node.kwargs.get(position)
+        for each in written if isinstance(written, (list, tuple)) else (written,):
+            if isinstance(each, Node):
+                yield _torch.storage_key(each.meta["val"])
+
+
+def _has_history_of_its_own(node: Node) -> bool:
+    """Whether a derivative that is registered in Python gave the operator's results their history. It was recorded
+    inside of that, where none is made; run again, the operator is called as the program calls it."""
+    if not _torch.is_operator(node.target):
+        return False
+    results = node.meta.get("val")
+    made = results if isinstance(results, (list, tuple)) else (results,)
+    with_history = any(isinstance(each, Fake) and each.requires_grad and not each.is_leaf for each in made)
+    return with_history and _torch.has_python_derivative(node.meta.get("replayed", node.target).name())
+
+
 class _Writer(_Calls):
     def __init__(self, region: Region) -> None:
         super().__init__()
@@ -113,7 +175,6 @@ class _Writer(_Calls):
             raise _Unrepeatable("it writes to tensors that require grad")  # what they hold is no output of the region
         if self.joint.moved:
             raise _Unrepeatable("it gives a tensor from outside another shape or other memory")
-        self.check_writes()
         self.find_symbols(self.placeholders)
         wanted = [self.outputs[each.index] for each in self.joint.outputs]
         used = self.needed(wanted)
@@ -141,36 +202,36 @@ class _Writer(_Calls):
             tuple(_layout(node.meta["val"], placed) for _, node in inputs),
         )
 
-    def check_writes(self) -> None:
-        """Notes what is drawn, and what is written but memory of the region's own."""
+    def needed(self, wanted: list[Any]) -> set[Node]:
+        """The nodes that the outputs need: those that they name, and all that write to memory of the region. What is
+        written to memory of others is not written again, so nothing may read that; and nothing may be drawn."""
         outside = {
             _torch.storage_key(node.meta["val"]) for node in self.placeholders if isinstance(node.meta["val"], Fake)
         }
-        for node in self.nodes:
-            if not _torch.is_operator(node.target):
-                continue
+        writing = {node: storages for node in self.nodes if (storages := set(_written_storages(node)))}
+        found = self.led_to([*wanted, *(node for node, storages in writing.items() if not storages & outside)])
+        written = outside.intersection(itertools.chain.from_iterable(writing.values()))
+        if any(storage in written for node in found for storage in _read_storages(node)):
+            self.unrepeatable = "it reads tensors from outside that it writes to"
+            found = self.led_to([*wanted, *writing])
+        for node in found:
             if is_random(node):
                 self.unrepeatable = f"it draws random numbers ({node.target})"
-            for position in operator(node.target).written:
-                written = node.args[position] if isinstance(position, int) else node.kwargs.get(position)
-                for each in written if isinstance(written, (list, tuple)) else (written,):
-                    if isinstance(each, Node) and _torch.storage_key(each.meta["val"]) in outside:
-                        self.unrepeatable = "it writes to tensors from outside"
-
-    def needed(self, wanted: list[Any]) -> set[Node]:
-        """The nodes that the outputs need: those that they name, and all that write to memory of the region."""
-        writing = [node for node in self.nodes if _torch.is_operator(node.target) and operator(node.target).written]
-        found: set[Node] = set()
-        pending = [*wanted, *writing]
-        while pending:
-            node = pending.pop()
-            if node not in found:
-                found.add(node)
-                pending.extend(node.all_input_nodes)
         for name in {name for node in found for name in _names(node)}:
             if name not in self.symbols:
                 raise _Unrepeatable("contents of tensors decide its sizes")
             found.add(self.placeholders[self.symbols[name][0]])
+        return found
+
+    def led_to(self, ends: list[Any]) -> set[Node]:
+        """The nodes that `ends` are computed from, with them."""
+        found: set[Node] = set()
+        pending = [*ends]
+        while pending:
+            node = pending.pop()
+            if node not in found:
+                found.add(node)
+                pending.extend(_read(node))
         return found
 
     def name(self, node: Node) -> str:

@@ -367,7 +367,11 @@ class Differentiated:
         inputs.update((index, saved[place]) for index, place in self.saved_inputs.items())
         if self.replayed is None:
             self.replayed = Replayed(self.link.replay)
-        return self.replayed.gradients(inputs, self.joint.wanted, tangents, history)
+        found = self.replayed.gradients(inputs, self.joint.wanted, tangents, history)
+        for gradient, needed in zip(found, self.joint.depends, strict=True):
+            if gradient is None and any(tangents[index] is not None for index in needed):
+                raise Gone("run again, it leads to no gradient")
+        return found
 
     def differentiable_gradients(
         self, run: _Call, saved: list[Any], tangents: Sequence[Any], leaves: Sequence[torch.Tensor]
