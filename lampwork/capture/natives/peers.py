@@ -74,5 +74,6 @@ def _is_differentiated(args: tuple, kwargs: dict[str, Any]) -> bool:
 
 
 def _kind(function: FunctionType) -> str:
-    """What a capture calls the calls of `function` that it leaves to eager."""
-    return f"torch.compile {id(function)}"
+    """What a capture calls the calls of `function` that it leaves to eager: by its name, as the next attempt may make
+    the function anew."""
+    return f"torch.compile {function.__module__}.{function.__qualname__}"
