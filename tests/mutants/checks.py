@@ -17,6 +17,9 @@ EFFECTS = "tests/soundness/test_effects_happen.py"
 HALVES = "tests/training/test_halves.py"
 #: What autograd keeps, as callers see it who write between the passes.
 KEPT = "tests/regress/test_writes_between_passes.py"
+TWICE = "tests/training/test_twice.py"
+#: Operators in ways that ordinary samples do not show.
+USES, VALUES = "tests/ops/test_uses.py", "tests/ops/test_mixed_values.py"
 RUNTIME = [
     f"tests/unit/runtime/{name}.py"
     for name in (
@@ -40,15 +43,17 @@ CHECKS: dict[str, list[str]] = {
         "tests/unit/graph/test_passes.py",
         HALVES,
         KEPT,
+        TWICE,
         "tests/golden/graph",
         "tests/unit/graph",
         *PROGRAMS,
         STAGES,
+        USES,
     ],
-    "lower": [*LOWERING, "tests/golden/lower", "tests/unit/lower", SIZES, FUZZ],
+    "lower": [*LOWERING, "tests/golden/lower", "tests/unit/lower", SIZES, FUZZ, VALUES],
     "schedule": [*SCHEDULING, "tests/unit/schedule", STAGES],
     "llvm": [*(f"tests/unit/codegen/test_{name}.py" for name in ("memory", "kernels", "operations")), *LLVM, FUZZ],
     "triton": [*TRITON, "tests/unit/codegen/triton"],
     "host": ["tests/unit/runtime/launch/test_host.py", "tests/unit/codegen/test_host_blocks.py", HALVES, FUZZ, STAGES],
-    "runtime": [*RUNTIME, HALVES, KEPT, GUARDS, EFFECTS, "tests/unit/runtime"],
+    "runtime": [*RUNTIME, HALVES, KEPT, TWICE, GUARDS, EFFECTS, "tests/unit/runtime"],
 }

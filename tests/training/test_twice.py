@@ -47,6 +47,11 @@ NETWORKS = {
         nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.SiLU(), nn.GroupNorm(2, 4), nn.AvgPool1d(2), nn.Flatten(),
         nn.Linear(8, 1),
     ),
+    "batch norms": lambda: nn.Sequential(
+        nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Unflatten(1, (2, 4)),
+        nn.InstanceNorm1d(2, affine=True, track_running_stats=True), nn.Flatten(), nn.BatchNorm1d(8, momentum=None),
+        nn.Softplus(), nn.Linear(8, 1),
+    ),
     "softplus": lambda: nn.Sequential(nn.Linear(6, 8), nn.Softplus(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)),
 }  # fmt: skip
 
@@ -140,7 +145,10 @@ class Cubed(torch.autograd.Function):
         return 3 * x**2 * tangent
 
 
+COUNT = torch.zeros(4)
+
 UNREPEATABLE = {
+    "reads tensors from outside that it writes to": lambda x: (x**3 * COUNT.add_(1)).sum(),
     "draws random numbers": lambda x: (x**3 * torch.rand(4)).sum(),
     "backward is the user's": lambda x: Cubed.apply(x).sum(),
 }
@@ -153,11 +161,30 @@ def test_what_cannot_be_run_again_says_why(reason):
     compiled = lampwork.compile(program)
     x = leaf(4)
     torch.manual_seed(0)
+    COUNT.zero_()
     (gradient,) = torch.autograd.grad(compiled(x), x, create_graph=True)
     torch.manual_seed(0)
+    COUNT.zero_()
     torch.testing.assert_close(gradient.detach(), torch.autograd.grad(program(x), x)[0])
     with pytest.raises(RuntimeError, match=f"double-backward.*{reason}"):
         gradient.sum().backward()
+
+
+@torch.library.custom_op("twice::cubed", mutates_args=())
+def cubed(x: torch.Tensor) -> torch.Tensor:
+    return x.detach() ** 3
+
+
+cubed.register_fake(torch.empty_like)
+cubed.register_autograd(
+    lambda ctx, tangent: 3 * ctx.saved_tensors[0] ** 2 * tangent,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def test_an_operator_of_a_library():
+    """Its derivative is registered in Python."""
+    same_twice(lambda x: cubed(x.sin()).cos().sum(), 5)
 
 
 def test_parameters_that_changed_in_between_are_noticed():

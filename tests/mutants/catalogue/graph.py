@@ -186,4 +186,15 @@ FAULTS = (
         "        return {node: {*range(len(self.tangents))} for node in sources}\n",
         "what one derivative reads counts as kept for all of them",
     ),
+    Fault(
+        "replay-without-own-history", "graph/replay.py",
+        "or _has_history_of_its_own(node)", "or False",
+        "an operator with a derivative in Python has no history where it is run again",
+    ),
+    Fault(
+        "statistics-read-again", "graph/replay.py",
+        "        if any(storage in written for node in found for storage in _read_storages(node)):\n",
+        "        if False:\n",
+        "what a region wrote to memory of others is read where it is run again",
+    ),
 )  # fmt: skip

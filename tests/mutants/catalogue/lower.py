@@ -214,4 +214,15 @@ FAULTS = (
         'lambda i: ex.add(near.load(i), off(i)), "exact mean")', 'near.load, "exact mean")',
         "rows of equal elements are not zeros after a layer norm",
     ),
+    Fault(
+        "numbers-fit-always", "lower/values.py",
+        "return type(value) is TensorValue and not is_in_range(value.dtype, dtype)", "return False",
+        "a number out of a tensor that does not fit is not refused",
+    ),
+    Fault(
+        "entropy-of-several-types", "lower/activation.py",
+        "if self.dtype not in FLOATING or any(each.dtype != self.dtype for each in parts):",
+        "if self.dtype not in FLOATING:",
+        "cross entropy with logits of several types is computed in one of them",
+    ),
 )  # fmt: skip

@@ -185,4 +185,9 @@ FAULTS = (
         "                results = [*results[: each.index], output, *results[each.index + 1 :]]\n", "",
         "a write to a view of what is saved is not noticed",
     ),
+    Fault(
+        "path-known-by-its-id", "runtime/guards/interpreter.py",
+        "scope.known[id(source)] = (source, step_of(source)", "scope.known[id(source)] = (None, step_of(source)",
+        "a value is known by the id of a path that may be gone",
+    ),
 )  # fmt: skip
