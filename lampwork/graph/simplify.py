@@ -20,7 +20,7 @@ from lampwork.fakes.strides import surely_same
 from lampwork.fakes.symbolic import hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
 from lampwork.graph.constant_checks import is_known_to_fit
-from lampwork.graph.views import memory_owner, needs_places
+from lampwork.graph.views import memory_owner, needs_places, overlaps_itself
 from lampwork.ir.differentiation import ARRIVES
 from lampwork.ir.dtype import is_in_range
 from lampwork.ir.region import FromGraph, FunctionalGraph
@@ -136,6 +136,7 @@ def separate_outputs(functional: FunctionalGraph) -> FunctionalGraph:
     graph = functional.graph
     output = next(iter(reversed(graph.nodes)))
     returned = {result.index for result in functional.results if isinstance(result, FromGraph)}
+    laid_out = {each.index for each in functional.results if isinstance(each, FromGraph) and each.view is not None}
     owners: set[Node] = set()
     arguments = list(output.args[0])
     for index in sorted(returned):
@@ -143,11 +144,25 @@ def separate_outputs(functional: FunctionalGraph) -> FunctionalGraph:
         owner = memory_owner(node)
         if owner in owners or owner.op != "call_function" or _is_small_part(node, owner):
             with graph.inserting_before(output):
-                arguments[index] = emit(graph, aten.clone.default, (node,), {}, node)
+                arguments[index] = _copied(graph, node, index not in laid_out)
         else:
             owners.add(owner)
     output.args = (tuple(arguments),)
     return functional
+
+
+def _copied(graph: torch.fx.Graph, node: Node, exact: bool) -> Node:
+    """A copy of a value. `exact`: its strides are those that the caller sees, with their gaps, which a clone closes."""
+    copy = emit(graph, aten.clone.default, (node,), {}, node)
+    value = node.meta["val"]
+    is_same = sizes_of(copy.meta["val"].stride()) == sizes_of(value.stride())
+    if not exact or is_same or value.is_conj() or value.is_neg() or overlaps_itself(value):
+        return copy
+    graph.erase_node(copy)
+    sizes, strides = list(value.size()), list(value.stride())
+    options = {"dtype": value.dtype, "device": value.device}
+    memory = emit(graph, aten.empty_strided.default, (sizes, strides), options, node)
+    return emit(graph, aten.copy.default, (memory, node), {}, node)
 
 
 def _is_small_part(node: Node, owner: Node) -> bool:
