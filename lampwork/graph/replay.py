@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -71,13 +70,12 @@ class _Calls:
             if isinstance(size, Symbol):
                 self.symbols.setdefault(size.name, (index, dimension))
 
-    def call(self, node: Node, name: str) -> Call:
-        """`name`: of the operator that the node calls."""
+    def call(self, node: Node, name: str, arguments: Sequence[object] | None = None) -> Call:
+        """`name`: of the operator that the node calls, with the `arguments` in the place of its own."""
         grad = bool(node.meta.get("grad_enabled", True)) or _has_history_of_its_own(node)
         if node.target is _torch.getitem:
             return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)
-        name, arguments = without_updates(node, name)
-        args = tuple(self.argument(each) for each in arguments)
+        args = tuple(self.argument(each) for each in (node.args if arguments is None else arguments))
         kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())
         return Call(name, args, kwargs, None, grad)
 
@@ -98,41 +96,27 @@ class _Calls:
         return tuple((name, index, dimension) for name, (index, dimension) in self.symbols.items())
 
 
-#: Batch norms: of the batch they are what the first of them is without running statistics.
-_NORMS = frozenset({
-    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
-    "aten::cudnn_batch_norm",
-})  # fmt: skip
+#: Norms that update running statistics where they take those of the batch, and what they are without any.
+_NORMS = {
+    "aten::native_batch_norm": "aten::native_batch_norm",
+    "aten::_native_batch_norm_legit": "aten::native_batch_norm",
+    "aten::_batch_norm_with_update": "aten::native_batch_norm",
+    "aten::cudnn_batch_norm": "aten::cudnn_batch_norm",
+}
 
 
-def without_updates(node: Node, name: str) -> tuple[str, tuple[Any, ...]]:
-    """The operator `name` that `node` calls, and its arguments, where running statistics are not brought up to date
-    again: a norm of the batch reads none."""
-    args = node.args
-    if name not in _NORMS or node.kwargs:
-        return name, args
-    if name == "aten::_batch_norm_with_update":
-        args = (*args[:5], True, *args[5:])
-    if args[5] is not True:
-        return name, node.args
-    return "aten::cudnn_batch_norm" if name == "aten::cudnn_batch_norm" else "aten::native_batch_norm", (
-        *args[:3], None, None, *args[5:],
-    )  # fmt: skip
+def _is_of_the_batch(node: Node) -> bool:
+    """Whether the operator is a norm that updates running statistics."""
+    if not _torch.is_operator(node.target) or node.target.name() not in _NORMS or node.kwargs:
+        return False
+    is_of_batch = len(node.args) == 7 or node.args[5] is True
+    return is_of_batch and isinstance(node.args[3], Node) and isinstance(node.args[4], Node)
 
 
-def _read(node: Node) -> list[Node]:
-    """What a node reads when it is run again."""
-    if not _torch.is_operator(node.target) or node.target.name() not in _NORMS:
-        return list(node.all_input_nodes)
-    _, args = without_updates(node, node.target.name())
-    return [each for each in args if isinstance(each, Node)]
-
-
-def _read_storages(node: Node) -> Iterator[Any]:
-    """The memory that a node reads when it is run again."""
-    for each in _read(node):
-        if isinstance(each.meta["val"], Fake):
-            yield _torch.storage_key(each.meta["val"])
+def _storage(value: object) -> Any:
+    """The memory of a node's value; None where it has none."""
+    fake = value.meta.get("val") if isinstance(value, Node) else None
+    return _torch.storage_key(fake) if isinstance(fake, Fake) else None
 
 
 def _written_storages(node: Node) -> Iterator[Any]:
@@ -167,7 +151,15 @@ class _Writer(_Calls):
         self.placeholders = [node for node in nodes if node.op == "placeholder"][: self.count]
         self.outputs: tuple[Any, ...] = nodes[-1].args[0]
         self.nodes = [node for node in nodes if node.op == "call_function" and not node.meta.get("backward")]
-        #: Why operators may run again on fakes alone, if so: they draw random numbers, or write to what others see.
+        #: The memory of the region's inputs.
+        self.outside = {
+            _torch.storage_key(node.meta["val"]) for node in self.placeholders if isinstance(node.meta["val"], Fake)
+        }
+        #: Norms of the batch, which read no running statistics, while nothing reads those that they write: they are run
+        #: again without.
+        self.alone = {node for node in self.nodes if _is_of_the_batch(node)}
+        #: Why operators may run again on fakes alone, if so: they draw random numbers, or read what they write for
+        #: others to see.
         self.unrepeatable = ""
 
     def write(self) -> Replay:
@@ -191,7 +183,7 @@ class _Writer(_Calls):
         made = []
         for node in calls:
             if node not in self.numbers:
-                made.append(self.call(node, self.name(node)))
+                made.append(self.call_again(node))
                 self.numbers[node] = len(self.numbers)
         return Replay(
             tuple(index for index, _ in inputs),
@@ -205,13 +197,16 @@ class _Writer(_Calls):
     def needed(self, wanted: list[Any]) -> set[Node]:
         """The nodes that the outputs need: those that they name, and all that write to memory of the region. What is
         written to memory of others is not written again, so nothing may read that; and nothing may be drawn."""
-        outside = {
-            _torch.storage_key(node.meta["val"]) for node in self.placeholders if isinstance(node.meta["val"], Fake)
-        }
-        writing = {node: storages for node in self.nodes if (storages := set(_written_storages(node)))}
-        found = self.led_to([*wanted, *(node for node, storages in writing.items() if not storages & outside)])
-        written = outside.intersection(itertools.chain.from_iterable(writing.values()))
-        if any(storage in written for node in found for storage in _read_storages(node)):
+        writes = {node: storages for node in self.nodes if (storages := set(_written_storages(node)))}
+        while True:
+            writing = [node for node, storages in writes.items() if node not in self.alone]
+            found = self.led_to([*wanted, *(node for node in writing if not writes[node] & self.outside)])
+            read = {_storage(each) for node in found for each in self.read_by(node)}
+            not_alone = {node for node in self.alone if (writes[node] - self.outside) & read}
+            if not not_alone:
+                break
+            self.alone -= not_alone
+        if any(storages & self.outside & read for storages in writes.values()):
             self.unrepeatable = "it reads tensors from outside that it writes to"
             found = self.led_to([*wanted, *writing])
         for node in found:
@@ -231,8 +226,21 @@ class _Writer(_Calls):
             node = pending.pop()
             if node not in found:
                 found.add(node)
-                pending.extend(_read(node))
+                pending.extend(self.read_by(node))
         return found
+
+    def call_again(self, node: Node) -> Call:
+        name = self.name(node)
+        if node not in self.alone:
+            return self.call(node, name)
+        training = (True,) if len(node.args) == 7 else ()
+        return self.call(node, _NORMS[name], (*node.args[:3], None, None, *training, *node.args[5:]))
+
+    def read_by(self, node: Node) -> list[Node]:
+        """What a node reads when it is run again."""
+        if node in self.alone:
+            return [each for each in (*node.args[:3], *node.args[5:]) if isinstance(each, Node)]
+        return list(node.all_input_nodes)
 
     def name(self, node: Node) -> str:
         if node.target is _torch.getitem:

@@ -170,6 +170,17 @@ def test_what_cannot_be_run_again_says_why(reason):
         gradient.sum().backward()
 
 
+def test_a_norm_that_writes_statistics_of_its_own():
+    """They are read afterwards."""
+
+    def program(x):
+        mean, variance = torch.zeros(3), torch.ones(3)
+        y = nn.functional.batch_norm(x.view(4, 3), mean, variance, training=True, momentum=0.5)
+        return (y.tanh() * mean * variance).sum()
+
+    same_twice(program, 12)
+
+
 @torch.library.custom_op("twice::cubed", mutates_args=())
 def cubed(x: torch.Tensor) -> torch.Tensor:
     return x.detach() ** 3

@@ -193,8 +193,7 @@ FAULTS = (
     ),
     Fault(
         "statistics-read-again", "graph/replay.py",
-        "        if any(storage in written for node in found for storage in _read_storages(node)):\n",
-        "        if False:\n",
+        "        if any(storages & self.outside & read for storages in writes.values()):\n", "        if False:\n",
         "what a region wrote to memory of others is read where it is run again",
     ),
 )  # fmt: skip
