@@ -103,6 +103,7 @@ class Server:
         self.lock = threading.Lock()
         self.control, theirs = socket.socketpair()
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # as its children, whose `sys.flags` are those that it began with
         command = [sys.executable, str(_SERVER), str(theirs.fileno()), os.environ.get("PYTHONPATH", "")]
         with theirs:
             # Pipes, as its children have: Python makes its buffers by what it finds.
