@@ -157,7 +157,7 @@ class _Writer(_Calls):
         }
         #: Norms of the batch, which read no running statistics, while nothing reads those that they write: they are run
         #: again without.
-        self.alone = {node for node in self.nodes if _is_of_the_batch(node)}
+        self.without_statistics = {node for node in self.nodes if _is_of_the_batch(node)}
         #: Why operators may run again on fakes alone, if so: they draw random numbers, or read what they write for
         #: others to see.
         self.unrepeatable = ""
@@ -199,13 +199,13 @@ class _Writer(_Calls):
         written to memory of others is not written again, so nothing may read that; and nothing may be drawn."""
         writes = {node: storages for node in self.nodes if (storages := set(_written_storages(node)))}
         while True:
-            writing = [node for node, storages in writes.items() if node not in self.alone]
+            writing = [node for node, storages in writes.items() if node not in self.without_statistics]
             found = self.led_to([*wanted, *(node for node in writing if not writes[node] & self.outside)])
             read = {_storage(each) for node in found for each in self.read_by(node)}
-            not_alone = {node for node in self.alone if (writes[node] - self.outside) & read}
-            if not not_alone:
+            read_after_all = {node for node in self.without_statistics if (writes[node] - self.outside) & read}
+            if not read_after_all:
                 break
-            self.alone -= not_alone
+            self.without_statistics -= read_after_all
         if any(storages & self.outside & read for storages in writes.values()):
             self.unrepeatable = "it reads tensors from outside that it writes to"
             found = self.led_to([*wanted, *writing])
@@ -231,14 +231,14 @@ class _Writer(_Calls):
 
     def call_again(self, node: Node) -> Call:
         name = self.name(node)
-        if node not in self.alone:
+        if node not in self.without_statistics:
             return self.call(node, name)
         training = (True,) if len(node.args) == 7 else ()
         return self.call(node, _NORMS[name], (*node.args[:3], None, None, *training, *node.args[5:]))
 
     def read_by(self, node: Node) -> list[Node]:
         """What a node reads when it is run again."""
-        if node in self.alone:
+        if node in self.without_statistics:
             return [each for each in (*node.args[:3], *node.args[5:]) if isinstance(each, Node)]
         return list(node.all_input_nodes)
 

@@ -30,7 +30,7 @@ DRAWING = ("rand", "multinomial", "bernoulli", "dropout", "normal", "fractional_
 #: is defined for a whole loss alone, not for parts of it; a leaf stands for what is computed from it in no time, which
 #: eager saves: written before the backward pass, it is refused.
 KNOWN = {
-    "apart": {"native_group_norm", "linalg.slogdet", "slogdet"},
+    "one_at_a_time": {"native_group_norm", "linalg.slogdet", "slogdet"},
     "double": {"linalg.eig"},
     "written": {"trapz", "trapezoid", "cumulative_trapezoid", "special.ndtr", "masked.var", "masked.std",
                 "masked.logaddexp"},
@@ -81,7 +81,7 @@ def expanded(results: Results, leaves: Leaves) -> list[Any]:
     return list(torch.autograd.grad(results, leaves, tangents, allow_unused=True))
 
 
-def apart(results: Results, leaves: Leaves) -> list[Any]:
+def one_at_a_time(results: Results, leaves: Leaves) -> list[Any]:
     found: list[Any] = []
     for each in results:
         found += torch.autograd.grad(loss([each]), leaves, retain_graph=True, allow_unused=True)
@@ -105,7 +105,7 @@ def written(results: Results, leaves: Leaves) -> list[Any]:
 
 LOST, REFUSED = "lost", "refused"
 USES: dict[str, Callable[[Results, Leaves], list[Any]]] = {
-    each.__name__: each for each in (double, twice, hooked, expanded, apart, added, written)
+    each.__name__: each for each in (double, twice, hooked, expanded, one_at_a_time, added, written)
 }
 
 
