@@ -1,5 +1,5 @@
 """Settings of every test: failures inside the compiler raise, the IR is checked after each stage, no shared cache,
-planned memory is NaN where nothing is in it."""
+planned memory is NaN where nothing is in it, random numbers are the same in each run."""
 
 from __future__ import annotations
 
@@ -28,6 +28,24 @@ def pytest_addoption(parser):
     parser.addoption(
         "--as-if-large", type=int, metavar="SEED", help="compile all as large programs are (tests/fuzz/thresholds.py)"
     )
+
+
+def pytest_collectstart(collector):
+    """What a module draws when it is imported is the same whatever was imported before."""
+    if isinstance(collector, pytest.Module):
+        _seed()
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_in_each_run():
+    """Tests draw the same numbers whatever ran before in their process: one that rounding decides fails always or never.
+    Fuzzers draw others from run to run."""
+    _seed()
+
+
+def _seed():
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_collection_finish(session):

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lampwork.codegen.host_expressions import dims
+from lampwork.codegen.host_expressions import at_least_nothing, dims
 from lampwork.codegen.host_steps import LARGE_BYTES, Steps, span_bytes
 from lampwork.errors import CompileError
 from lampwork.ir.program import Check, Extern, NativeCode, Program, device_index, raised_inputs
@@ -268,7 +268,7 @@ class _HostWriter(Steps):
         self.emit("    lease.key = None")
         for number, size in enumerate(self.program.arena):
             start = f"a{number - 1} + n{number - 1}" if number else "0"
-            self.emit(f"    a{number}, n{number} = {start}, {size} + 63 & -64")
+            self.emit(f"    a{number}, n{number} = {start}, {at_least_nothing(size)} + 63 & -64")
         if self.program.arena:
             last = len(self.program.arena) - 1
             self.emit(f"    base = arena(lease, a{last} + n{last})")

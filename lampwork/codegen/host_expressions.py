@@ -28,7 +28,7 @@ from lampwork.ir.program import (
     TorchConstant,
     ViewOfInput,
 )
-from lampwork.ir.size import Size, SizeExpr, mul, span, symbols
+from lampwork.ir.size import Size, SizeExpr, bounds, mul, span, symbols
 
 
 def is_static(ref: TensorRef) -> bool:
@@ -164,12 +164,13 @@ class Expressions:
         """Planned memory, and where in it a buffer begins and ends."""
         buffer = self.program.buffers[name]
         size_bytes = mul(storage_numel(buffer), ITEM_SIZE_BYTES[buffer.dtype])
+        size = at_least_nothing(size_bytes)
         if place.kind == "arena":
             known = symbols(size_bytes) <= set(self.symbols)  # else all of the slot, which is a little more
-            return "lease.arena", f"a{place.index}", f"a{place.index} + {size_bytes if known else f'n{place.index}'}"
+            return "lease.arena", f"a{place.index}", f"a{place.index} + {size if known else f'n{place.index}'}"
         if place.kind == "workspace":
-            return "lease.workspace", str(place.offset_bytes), f"{place.offset_bytes} + {size_bytes}"
-        return f"constant({name!r})", "0", str(size_bytes)
+            return "lease.workspace", str(place.offset_bytes), f"{place.offset_bytes} + {size}"
+        return f"constant({name!r})", "0", size
 
     def _of_inputs(self, ref: TensorRef) -> bool:
         """The view depends on symbols that are known when the call begins."""
@@ -223,6 +224,11 @@ class Expressions:
 
 def is_whole(ref: TensorRef, buffer: Buffer) -> bool:
     return ref.dtype == buffer.dtype and ref.offset == 0 and ref.shape == buffer.shape and ref.strides == buffer.strides
+
+
+def at_least_nothing(size_bytes: Size) -> str:
+    """The bytes of a buffer. Rows with gaps between them have less than none by `storage_numel` where they are none."""
+    return str(size_bytes) if bounds(size_bytes)[0] >= 0 else f"max({size_bytes}, 0)"
 
 
 def is_inside(ref: TensorRef, buffer: Buffer) -> bool:

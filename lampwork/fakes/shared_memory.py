@@ -1,4 +1,4 @@
-"""Whether two tensors in one storage have elements in common.
+"""Which recorded tensors are in one memory, and whether two in one storage have elements in common.
 
     x[:, :4] and x[:, 4:]       False: rows are longer than what each takes of them
     x[0::2] and x[1::2]         False: all steps are even, the distance is odd
@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import surely_same
 
 #: So many elements are compared one by one where nothing else tells.
@@ -24,6 +26,20 @@ _FEW = 1 << 12
 
 #: (stride, extent) of the dimensions of more than one element, in bytes.
 _Dims = list[tuple[Any, Any]]
+
+
+def memory_owner(node: Node) -> Node:
+    """The node whose result `node` is a view of (itself if it is none)."""
+    while node.op == "call_function":
+        if node.target is _torch.getitem:
+            if operator(node.args[0].target).kind != "view":
+                return node
+        elif not _torch.is_operator(node.target):
+            return node
+        elif operator(node.target).kind != "view" and node.target is not torch.ops.aten._unsafe_view.default:
+            return node
+        node = node.args[0]
+    return node
 
 
 def is_same_view(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -40,7 +40,7 @@ from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import same_sizes
-from lampwork.fakes.shared_memory import is_one_memory
+from lampwork.fakes.shared_memory import is_one_memory, memory_owner
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.graph.build import drawn, emit, place, same_metadata, select, value_of
 from lampwork.graph.in_place import FILLS, SHORTCUTS, functional_of
@@ -56,7 +56,6 @@ from lampwork.graph.views import (
     end_of,
     is_contiguous,
     is_stretched,
-    memory_owner,
     needs_places,
     overlapping_inputs,
     overlaps_itself,

@@ -16,11 +16,12 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.shared_memory import memory_owner
 from lampwork.fakes.strides import surely_same
 from lampwork.fakes.symbolic import hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
 from lampwork.graph.constant_checks import is_known_to_fit
-from lampwork.graph.views import memory_owner, needs_places, overlaps_itself
+from lampwork.graph.views import needs_places, overlaps_itself
 from lampwork.ir.differentiation import ARRIVES
 from lampwork.ir.dtype import is_in_range
 from lampwork.ir.region import FromGraph, FunctionalGraph

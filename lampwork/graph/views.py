@@ -29,20 +29,6 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-def memory_owner(node: Node) -> Node:
-    """The node whose result `node` is a view of (itself if it is none)."""
-    while node.op == "call_function":
-        if node.target is _torch.getitem:
-            if operator(node.args[0].target).kind != "view":
-                return node
-        elif not _torch.is_operator(node.target):
-            return node
-        elif operator(node.target).kind != "view" and node.target is not aten._unsafe_view.default:
-            return node
-        node = node.args[0]
-    return node
-
-
 def needs_places(target: Any, result: Any, argument: Any) -> bool:
     """Whether an operator depends on where in its storage the argument begins."""
     if target in _BY_OFFSET:

@@ -134,7 +134,7 @@ def reshaped(lowering: Lowering, value: TensorValue, shape: tuple[Size, ...], st
     A dimension of size 1 has eager's stride: no element's place depends on it, and the program can read it.
     """
     old = value.shape
-    if old == shape:
+    if old == shape and (value.ref.strides == strides or 1 not in old):
         return value
     if 0 in old:
         # Nothing is ever loaded; ATen may be given the buffer.

@@ -56,3 +56,26 @@ def test_views_of_sizes_that_vary(program, dynamic):
         )
         assert torch.equal(compiled(x, y), program(x, y))
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def _own(x):
+    truths = x > 0
+    bytes_of = truths.view(torch.uint8)
+    bytes_of.add_(3)
+    return bytes_of * 2, truths.view(torch.int8)
+
+
+def _of_an_input(x):
+    x = x.view(torch.int8)[1:]
+    return x.mul_(5), x + 1
+
+
+@pytest.mark.parametrize("program", [_own, _of_an_input])
+def test_writes_to_bytes_of_truths(program):
+    """A bool tensor's memory holds whatever was written to it as bytes, and the graph's would hold 0 or 1."""
+    compiled = lampwork.compile(program)
+    x, y = (torch.tensor([True, False, True, True]) for _ in range(2))
+    for mine, theirs in zip(compiled(x), program(y), strict=True):
+        assert mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+    assert torch.equal(x.view(torch.uint8), y.view(torch.uint8))
+    assert [each.id for each in lampwork.stats(compiled)["breaks"]] == ["aliasing"]

@@ -48,21 +48,29 @@ def of_a_count(x, y):
     return torch.linalg.vector_norm(x * y, 0), -x
 
 
+def of_a_count_of_an_input(x, y):
+    return torch.linalg.vector_norm(x, 0), -x
+
+
 def of_a_count_and_more(x, y):
     made = x * y
     return torch.linalg.vector_norm(made, 0, -1) + x.sum(), made
 
 
-@pytest.mark.parametrize(
-    "function", [of_sign, of_rounding, of_a_function, of_views, of_itself, of_a_count, of_a_count_and_more]
-)
+@pytest.mark.parametrize("function", [
+    of_sign, of_rounding, of_a_function, of_views, of_itself, of_a_count, of_a_count_of_an_input, of_a_count_and_more,
+])  # fmt: skip
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
-def test_is_there_as_in_eager(function, used):
+@pytest.mark.parametrize("history", [None, torch.exp, lambda x: x.view(4)], ids=["leaf", "computed", "view"])
+def test_is_there_as_in_eager(function, used, history):
     def gradients(run):
-        x, y = (torch.tensor([0.5, -0.25, 1.5, -2.0]).mul(k).requires_grad_() for k in (1, 2))
-        results = [each for each in run(x, y) if isinstance(each, torch.Tensor)]
+        leaves = [torch.tensor([0.5, -0.25, 1.5, -2.0]).mul(k).requires_grad_() for k in (1, 2)]
+        given = [history(each) for each in leaves] if history else leaves
+        for each in given:
+            each.retain_grad()
+        results = [each for each in run(*given) if isinstance(each, torch.Tensor)]
         sum(results[index].sum() for index in used).backward()
-        return x.grad, y.grad
+        return *(each.grad for each in leaves), *(each.grad for each in given)
 
     compiled = lampwork.compile(function, options={"cache": False})
     for found, expected in zip(gradients(compiled), gradients(function), strict=True):

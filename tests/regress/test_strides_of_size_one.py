@@ -119,3 +119,23 @@ def test_predicates_of_whole_numbers(dynamic):
     x = torch.tensor([1, 2]).as_strided((1, 2, 1, 1), (2, 1, 2, 2))
     for program in (lambda x: x.isinf(), lambda x: x.isnan(), lambda x: x.isneginf(), lambda x: x.isfinite()):
         assert lampwork.compile(program, dynamic=dynamic)(x).stride() == program(x).stride()
+
+
+def into_a_view(x, y):
+    view = x.clone().view(x.shape)
+    return view.addcmul_(view, y)
+
+
+def through_a_view(x, y):
+    made = x.clone()
+    made.view(x.shape).addcmul_(made, y)
+    return made
+
+
+@pytest.mark.parametrize("program", [into_a_view, through_a_view])
+def test_views_of_the_same_shape(program):
+    """A reshape to the shape that a tensor has gives other strides where a dimension has one element."""
+    x = torch.tensor([2.0, 1, 0, 0]).view(2, 1, 1, 2)
+    y = torch.tensor([0.25, -0.25]).as_strided((2, 1, 1, 1), (1, 2, 2, 2), 0)
+    found, expected = lampwork.compile(program)(x, y), program(x, y)
+    assert torch.equal(found, expected) and found.stride() == expected.stride()

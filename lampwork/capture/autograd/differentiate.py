@@ -268,15 +268,19 @@ class _Differentiation:
                 found.append((index, fake))
         return found
 
+    def edges(self) -> set[Any]:
+        """The nodes that stand for histories of inputs."""
+        return {fake.lampwork_edge for fake in self.inputs if isinstance(fake, Fake) and fake.lampwork_edge}
+
     def check_leaves(self) -> None:
         """No gradient goes to a leaf that the program made: the caller could ask for it."""
         known = {id(fake) for fake in self.inputs}
         pending = [fake.grad_fn for fake in self.target_fakes]
-        ends = {id(fake.lampwork_edge) for fake in self.inputs if isinstance(fake, Fake) and fake.lampwork_edge}
+        ends = self.edges()
         seen = set(pending)
         while pending:
             node = pending.pop()
-            if node is None or id(node) in ends:
+            if node is None or node in ends:
                 continue
             variable = getattr(node, "variable", None)
             if variable is not None and not node.next_functions and id(variable) not in known:
@@ -354,7 +358,7 @@ class _Differentiation:
         computed = [tangents_of(each, masks, len(tangents)) for _, each in gradients]
         if len(tangents) < 2:
             return tuple(computed)
-        reached = reaching(self.target_fakes, self.arrivals.undefined)
+        reached = reaching(self.target_fakes, self.arrivals.undefined, self.edges())
         for node, gradient in self.arrivals.given:
             if not masks.get(_torch.storage_key(gradient)):
                 meta = self.recorder.node_of(gradient).meta

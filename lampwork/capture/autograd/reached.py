@@ -26,10 +26,12 @@ def reached_nodes(outputs: Iterable[Any]) -> list[Any]:
     return list(found)
 
 
-def reaching(outputs: Sequence[Any], undefined: Collection[tuple[Any, int]] = ()) -> dict[Any, int]:
+def reaching(
+    outputs: Sequence[Any], undefined: Collection[tuple[Any, int]] = (), ends: Collection[Any] = ()
+) -> dict[Any, int]:
     """Each node of the history of `outputs`, before those that it hands gradients to, with a bit for each output that
     leads there. `node.lampwork_flows`, of a user's function: for each of the `next_functions` the results whose
-    gradients its own is made of. `undefined`: see `Arrivals`."""
+    gradients its own is made of. `undefined`: see `Arrivals`. `ends`: the nodes that stand for histories of inputs."""
     arrived: dict[Any, dict[int, int]] = {node: {} for node in _readers_last(outputs)}  # for each result of the node
     for number, output in enumerate(outputs):
         if output.grad_fn is not None:
@@ -43,7 +45,8 @@ def reaching(outputs: Sequence[Any], undefined: Collection[tuple[Any, int]] = ()
             if flows is not None:
                 bits = reduce(or_, (by_result.get(each, 0) for each in flows[place]), 0)
             # A user's function makes zeros of a gradient that is undefined.
-            if following is not None and ((node, place) not in undefined or isinstance(following, _torch.FunctionNode)):
+            makes_zeros = isinstance(following, _torch.FunctionNode) and following not in ends
+            if following is not None and ((node, place) not in undefined or makes_zeros):
                 _arrive(arrived[following], result, bits)
     return found
 

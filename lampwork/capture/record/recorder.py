@@ -43,6 +43,7 @@ from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow, refuse_wide
 from lampwork.fakes.rules.memory import MASKS
 from lampwork.fakes.shapes import exact_device, has_zero, in_format_of, infer, surely_same, tensors_in
+from lampwork.fakes.shared_memory import memory_owner
 from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
@@ -352,9 +353,7 @@ class Recorder(Recording):
     def _leave_copies_of_storages(self, x: Fake) -> None:
         """Leaves copies to eager that it makes with all of the memory of their source: a strided part of one may reach
         around its elements, and nobody here has that memory."""
-        node = self.node_of(x)
-        while node.op == "call_function" and _torch.is_operator(node.target) and operator(node.target).kind == "view":
-            node = node.args[0]
+        node = memory_owner(self.node_of(x))
         if node.op != "call_function" or not _torch.is_operator(node.target):
             return
         if operator(node.target).base in _KEEP_STORAGE:

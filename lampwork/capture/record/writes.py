@@ -35,7 +35,7 @@ from lampwork.fakes.shapes import (
     surely_same,
     tensors_in,
 )
-from lampwork.fakes.shared_memory import is_same_view, share_elements
+from lampwork.fakes.shared_memory import is_same_view, memory_owner, share_elements
 from lampwork.fakes.strides import overlap
 from lampwork.fakes.views import has_symbols
 from lampwork.fakes.views import view as view_of
@@ -318,6 +318,9 @@ def _note_write(recorder: Recorder, target: Any, op: Operator) -> None:
     if op.overload not in _WRITES_ONE_NUMBER and overlap(target.size(), target.stride()):
         # Eager refuses most of these and lets some through: it shall answer.
         raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
+    if target.dtype is not torch.bool and memory_owner(recorder.node_of(target)).meta["val"].dtype is torch.bool:
+        # A graph has no truths that are neither 0 nor 1.
+        raise Unsupported(f"{op.overload} writes to the bytes of a bool tensor", "Make it of type uint8.", "aliasing")
     recorder.note_written(target)
 
 
