@@ -63,6 +63,8 @@ _MOST_TERMS = 160
 _MOST_PARTS = 60
 #: Factors of a term of a goal, beside those of the first goal: multiplying by divisors adds to them.
 _MOST_FACTORS = 4
+#: Goals inside of each other, each some frames of Python: proofs that succeed go a dozen deep.
+_DEEPEST = 40
 #: Proofs of signs inside of each other.
 _MOST_NESTED = 2
 
@@ -89,7 +91,7 @@ class Prover:
         known += [last for last in self.ranges.values() if isinstance(last, SizeExpr) and bounds(last)[0] < 0]
         self.order = list(self.ranges)
         self.facts: list[SizeExpr] = []
-        self._goals = self._nested = 0
+        self._goals = self._nested = self._depth = 0
         self._found: dict[tuple[Size, int], bool] = {}
         self._learn(known)
 
@@ -168,13 +170,17 @@ class Prover:
         if found is not None:
             return found
         self._found[key] = False  # where it turns up again on the way to its own proof
-        if self._goals <= 0 or len(linear_terms(value)[1]) > _MOST_TERMS or _degree(value) > self._highest:
+        if self._goals <= 0 or self._depth == _DEEPEST:
+            return False
+        if len(linear_terms(value)[1]) > _MOST_TERMS or _degree(value) > self._highest:
             return False
         self._goals -= 1
         if _is_large(value):
             return False
         memory = self._found
+        self._depth += 1
         proved = memory[key] = self._no_negative_term(value) or self._in_some_way(value, facts)
+        self._depth -= 1
         return proved
 
     def _in_some_way(self, value: SizeExpr, facts: int) -> bool:

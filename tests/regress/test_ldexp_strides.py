@@ -25,3 +25,22 @@ def test_strides(shape, dtype, exponent):
             found, expected = compiled(x, y), torch.ldexp(x, y)
             assert found.stride() == expected.stride() and found.dtype == expected.dtype, (x.stride(), y.shape)
             assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(2, 1, 1), (3,), (2, 3), (1, 1)], ids=str)
+@pytest.mark.parametrize("whole", [torch.int64, torch.int32, torch.float32], ids=str)
+def test_larger_exponents(shape, whole, dynamic):
+    """A result that is resized is laid out as one that is made."""
+    x, y = torch.ones(shape), torch.arange(6, dtype=whole).view(3, 2).t()
+    program = lambda x, y: (torch.ldexp(x, y), torch.ldexp(x, y.contiguous()), torch.ldexp(x[..., :1], y))
+    found, expected = lampwork.compile(program, dynamic=dynamic)(x, y), program(x, y)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert torch.equal(mine, theirs) and mine.stride() == theirs.stride()
+
+
+def test_exponents_of_contents():
+    program = lambda x: torch.ldexp(x, torch.nonzero(x))
+    x = torch.tensor([0.25, -0.25]).view(2, 1, 1)
+    found, expected = lampwork.compile(program)(x), program(x)
+    assert torch.equal(found, expected) and found.stride() == expected.stride()

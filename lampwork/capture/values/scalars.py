@@ -156,8 +156,7 @@ class ScalarFamily(StandInFamily):
             # Powers of a number are contiguous; and dimensions that are one long lie otherwise beside a
             # number than beside a tensor.
             made = made.clone(memory_format=torch.contiguous_format)
-        # The number has a type of its own beside a tensor without dimensions; eager's has none.
-        return made.to(beside.dtype) if beside.is_floating_point() else made
+        return made
 
     def _exponent(self, tensor: Any, number: Any) -> Any:
         """The exponent of a tensor, as a symbol; as a float where eager takes a root, and where nothing is computed."""
@@ -172,8 +171,11 @@ class ScalarFamily(StandInFamily):
     def _as_tensor(self, value: Any, other: Any) -> Any:
         if type(value) is not Scalar:
             return value
-        floating = other.is_floating_point()
-        return self.world.backed_numbers.tensor(value, other.device) if floating else value.take()
+        if not other.is_floating_point():
+            return value.take()
+        if not other.dim():  # beside which a tensor's type would count, and a number's does not
+            return self.world.backed_numbers.operand(value, other.dtype, other.device)
+        return self.world.backed_numbers.tensor(value, other.device)
 
     def _beside_unbacked(self, left: Any, right: Any, divides: bool = False) -> list[Any]:
         nonzero = divides and is_backed(right) and self.world.backed_numbers.compare(operator.ne, right, 0)

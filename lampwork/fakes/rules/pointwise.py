@@ -397,13 +397,13 @@ def divide(x: torch.Tensor | Scalar, y: torch.Tensor | Scalar) -> Spec:
 @rule("ldexp.Tensor")
 def ldexp(x: torch.Tensor, y: torch.Tensor) -> Spec:
     """A product with a power of two. Of a float by a whole number the kernel for CPUs writes to a tensor made like `x`,
-    which it resizes where `y` is larger."""
+    which it resizes, and lays out as a product of both, where `y` is larger."""
     dtype = promoted((x, y))
     if dtype.is_complex:
         raise Unknown
     if x.is_cpu and x.dtype.is_floating_point and _kind(y.dtype) == "i":
         shape = tuple(broadcast([x.size(), y.size()]))
-        return Spec(shape, preserved(x) if same_sizes(shape, x.size()) else contiguous(shape), dtype)
+        return Spec(shape, preserved(x), dtype) if same_sizes(shape, x.size()) else elementwise((x, y), dtype)
     if x.dtype in (torch.float16, torch.bfloat16, torch.float64):  # the base is a tensor, so that the power is as exact
         power = binary(materialize(Spec((), (), x.dtype), (x,), {}), y)
     else:
