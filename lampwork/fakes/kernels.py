@@ -95,7 +95,9 @@ def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], object]) ->
 
 def refusal(op: _torch.Overload, args: tuple, kwargs: dict) -> Exception | None:
     """The error of a call on tensors of two elements a dimension at most, of ones or of zeros; None where there is
-    none, or nothing can stand for an argument. Operators may write in place. On a CPU, where a GPU is not asked."""
+    none, or nothing can stand for an argument. Operators may write in place. On a CPU, where a GPU is not asked.
+
+    Callers keep it, so it has no traceback: that would keep all frames of the capture, and the program's objects."""
     tensors = _fakes_in((args, kwargs))
     if not tensors:
         return None
@@ -111,7 +113,8 @@ def refusal(op: _torch.Overload, args: tuple, kwargs: dict) -> Exception | None:
             with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
                 op(*arguments, **named)
         except Exception as raised:
-            error = raised
+            error = raised.with_traceback(None)
+            error.__context__ = None
         else:
             return None
     return error
