@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.backends import backend_of
 from lampwork.config import Settings
 from lampwork.debug.interpret.steps import Steps
@@ -65,6 +66,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "capture": ("capture", "fakes"),
     "guards": ("capture/outside", "runtime/guards", "fakes/solving.py"),
     "effects": ("capture/leave", "runtime/leave", "runtime/autograd"),
+    "memory": ("runtime/launch",),
 }  # fmt: skip
 
 #: In words, for those whose names do not say it.
@@ -81,6 +83,7 @@ WORDS = {
     "capture": "the graph as captured",
     "guards": "guards: an entry served a call that it was not made for",
     "effects": "what is made of the program's results",
+    "memory": "memory of a result is taken for another",
 }
 
 
@@ -125,29 +128,47 @@ class Blame:
 
 @record(frozen=False)
 class _Ran:
-    """One run of a program: the values of its inputs before, and the random numbers that came next."""
+    """One run of a program: the values of its inputs before, and the random numbers that came next. `results`: each
+    tensor that it gave, with its version and numbers then."""
 
     observed: Observed
     values: list[Any]
     state: torch.Tensor
+    results: list[tuple[torch.Tensor, int, torch.Tensor]] = field(default_factory=list)
 
 
 @record(frozen=False)
 class Judging:
-    """What runs while calls are made again. `blames`: what was found, the first wrong run alone."""
+    """What runs while calls are made again. `blames`: what was found, the first wrong run alone. `served`: the entries
+    that ran in the call, `ran`: what their programs went through, where it is kept. Without `judges` programs run, and
+    nothing else does: judging uses memory, too."""
 
     settings: Settings
     say: Callable[[str], object] = lambda text: None
+    judges: bool = True
     blames: list[Blame] = field(default_factory=list)
     number: int = 0
     compiled_at: dict[int, int] = field(default_factory=dict)
+    served: list[Observed] = field(default_factory=list)
     ran: list[_Ran] = field(default_factory=list)
     eagerly: list[Diagnostic] = field(default_factory=list)
     keep: bool = False
 
     def begin(self, number: int) -> None:
         """Call `number` begins."""
-        self.number, self.ran = number, []
+        self.number, self.ran, self.served = number, [], []
+
+    def is_late(self) -> bool:
+        """Whether an entry served the call that an earlier one was compiled for."""
+        return any(self.compiled_at.get(id(each), self.number) < self.number for each in self.served)
+
+    def overwritten(self) -> bool:
+        """Whether a result of a program holds other numbers now, though nobody wrote to it that autograd knows of."""
+        return any(
+            tensor._version == version and differences({"value": tensor}, Allowed({"value": before}, {}))
+            for ran in self.ran
+            for tensor, version, before in ran.results
+        )
 
 
 class Observer:
@@ -204,12 +225,18 @@ class _Judged:
     def __call__(self, values: Sequence[Any], generation: object = None) -> Sequence[object]:
         judging = self.judging
         before: list[Any] = []
+        ran: _Ran | None = None
         if not judging.blames:
             before = _copies(list(values)[: self.count])
-            if not self.backward and judging.keep:
-                judging.ran.append(_Ran(self.observed, before, torch.get_rng_state()))
+            if not self.backward:
+                judging.served.append(self.observed)
+                if judging.keep:
+                    ran = _Ran(self.observed, before, torch.get_rng_state())
+                    judging.ran.append(ran)
         results = self.host.call(values, generation)
-        if not judging.blames:
+        if ran is not None:
+            ran.results = _as_now(results, values)
+        if judging.judges and not judging.blames:
             with _own_random_numbers():
                 blame = self.blame(before)
             if blame is not None:
@@ -229,6 +256,14 @@ class _Judged:
             if found is not None:
                 return found
         return None
+
+
+def _as_now(results: Sequence[object], inputs: Sequence[object]) -> list[tuple[torch.Tensor, int, torch.Tensor]]:
+    """Results in memory of their own."""
+    held = {_torch.storage_key(each) for each in inputs if isinstance(each, torch.Tensor)}
+    own = [each for each in results if isinstance(each, torch.Tensor) and not each.is_inference()]
+    tensors = [each.detach() for each in own if _torch.storage_key(each) not in held]
+    return [(each, each._version, each.clone()) for each in tensors]
 
 
 def _copies(values: list[Any]) -> list[Any]:
@@ -470,18 +505,31 @@ def blame_capture(judging: Judging, eager: Callable[[Noted], object], number: in
 
     eager(Noted(note))
     ours: list[tuple[str, Any, Origin]] = []
-    late = any(judging.compiled_at.get(id(ran.observed), number) < number for ran in judging.ran)
     with _own_random_numbers():
         for ran in judging.ran:
             torch.set_rng_state(ran.state)
             _note_graph(ran, ours)
     found = _first_other(theirs, ours)
-    name = "guards" if late and (found is not None or not judging.ran) else "capture"
+    late = judging.is_late()
     if found is not None:
         origin, text = found
+        name = "guards" if late else "capture"
         return Blame("capture", name, FILES[name], text, origin=origin)
-    name = "guards" if late else "effects"
-    return Blame("capture" if late else "effects", name, FILES[name], what)
+    return blame_guards(judging, what) if late else Blame("effects", "effects", FILES["effects"], what)
+
+
+def blame_guards(judging: Judging, what: str) -> Blame:
+    """Where an entry that was compiled for an earlier call served a call that is right alone. `what`: the wrong numbers
+    of the call."""
+    text = judging.blames[0].what if judging.blames else what
+    return Blame(
+        "capture", "guards", FILES["guards"], text, origin=judging.blames[0].origin if judging.blames else None
+    )
+
+
+def blame_memory(what: str) -> Blame:
+    """Where a result was right when its program ended, and is not when the call does."""
+    return Blame("host", "memory", FILES["memory"], what)
 
 
 def _note_graph(ran: _Ran, ours: list[tuple[str, Any, Origin]]) -> None:
@@ -492,6 +540,8 @@ def _note_graph(ran: _Ran, ours: list[tuple[str, Any, Origin]]) -> None:
     nodes = {node.name: node for node in graph.nodes}
 
     def note(name: str, value: Any) -> None:
+        if nodes[name].target is _torch.getitem:
+            return  # no operator, which eager does not run
         first = value[0] if isinstance(value, (list, tuple)) and value else value
         kept = first.detach().clone() if isinstance(first, torch.Tensor) else first
         ours.append((str(nodes[name].target), kept, operators.origin_of(nodes[name])))
@@ -513,7 +563,7 @@ def _first_other(
     for kind, low, high, start, end in matcher.get_opcodes():
         if kind == "equal":
             for (name, expected), (_, value, origin) in zip(theirs[low:high], ours[start:end]):
-                what = _other_value(expected, value)
+                what = "" if name.startswith(_UNSET) else _other_value(expected, value)
                 if what:
                     return origin, f"{name}: {what}"
         elif kind != "insert" or end < len(ours):  # what follows eager's last operator takes gradients
@@ -521,6 +571,10 @@ def _first_other(
             there, here = (", ".join(each[:4]) or "nothing" for each in (names[0][low:high], names[1][start:end]))
             return origin, f"eager runs {there} where the graph has {here}"
     return None
+
+
+#: Operators whose numbers are whatever was in memory.
+_UNSET = ("aten.empty", "aten.new_empty")
 
 
 def _other_value(expected: Any, value: Any) -> str:

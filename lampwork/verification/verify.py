@@ -7,6 +7,7 @@ stage by stage (`blame.py`).
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from lampwork.runtime.wrappers import compiled_of, is_wrapper, original_of
 from lampwork.verdict.assess import telling
 from lampwork.verdict.program import loss_of
 from lampwork.verification.answer import Compared, Verification, Wrong
-from lampwork.verification.blame import Blame, Judging, blame_capture, judged
+from lampwork.verification.blame import Blame, Judging, blame_capture, blame_guards, blame_memory, judged
 from lampwork.verification.call import Call, References, Subject, Trail
 from lampwork.verification.judge import Difference, differences
 from lampwork.verification.losses import Losses
@@ -77,19 +78,25 @@ def compared_with(
     settings = replace(settings, mode=mode, options=replace(settings.options, cache=False))
     say("compiling")
     function = subject.program.function
-    compiled = CompiledFunction(function, settings)
-    ours = subject.run(lambda *args, **kwargs: compiled.call(args, kwargs))
+    ours, stats = _compiled_calls(subject, settings)
     say("comparing")
     wrong, counts = _compared(ours, references)
     losses = _losses(subject, ours, references, seeds, say) if subject.trains else None
     found = None
     if blame and (wrong or (losses is not None and not losses.inside)):
-        found = _blame(subject, function, settings, wrong, losses, say)
-    stats = compiled.counters.snapshot(compiled.entries, compiled.continuations)
+        gc.collect()  # memory of the compiled function goes: the calls that are made again would find it idle
+        found = _blame(subject, function, settings, references, wrong, losses, say)
     return Verification(
         subject.name, counts, tuple(wrong), losses, found, _notes(stats, references), int(str(stats["graphs"])),
         subject.steps,
     )  # fmt: skip
+
+
+def _compiled_calls(subject: Subject, settings: Settings) -> tuple[Trail, Mapping[str, Any]]:
+    """What the calls leave, compiled, and the compiled function's statistics."""
+    compiled = CompiledFunction(subject.program.function, settings)
+    ours = subject.run(lambda *args, **kwargs: compiled.call(args, kwargs))
+    return ours, compiled.counters.snapshot(compiled.entries, compiled.continuations)
 
 
 def training_step(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
@@ -144,19 +151,36 @@ def _losses(subject: Subject, ours: Trail, references: References, seeds: int, s
 
 
 def _blame(
-    subject: Subject, function: Callable[..., Any], settings: Settings, wrong: Sequence[Wrong], losses: Losses | None,
-    say: Say,
+    subject: Subject, function: Callable[..., Any], settings: Settings, references: References, wrong: Sequence[Wrong],
+    losses: Losses | None, say: Say,
 ) -> Blame | None:  # fmt: skip
     """Makes the calls again, up to the first wrong one, and judges each run of each program."""
     first = min([each.call for each in wrong] or (losses.outside if losses is not None else []) or [0])
-    judging = Judging(settings, say)
+    what = str(wrong[0].difference) if wrong else "the loss curve"
+    judging = _made_again(subject, function, Judging(settings, say), first)
+    if wrong and judging.is_late():
+        say("making the wrong call alone")
+        if _is_right_alone(subject, CompiledFunction(function, settings), first, references):
+            return blame_guards(judging, what)
+    if judging.blames:
+        return judging.blames[0]
+    say("looking at results when the call ends")
+    if _made_again(subject, function, Judging(settings, say, judges=False), first).overwritten():
+        return blame_memory(what)
+    say("comparing eager's operators with those of the graphs")
+    return blame_capture(judging, lambda mode: subject.make(first, mode), first, what)
+
+
+def _made_again(subject: Subject, function: Callable[..., Any], judging: Judging, first: int) -> Judging:
+    """What is found out by the calls up to the first wrong one."""
 
     def before(number: int) -> None:
-        judging.begin(number)
-        judging.keep = number == first
+        if number <= first:
+            judging.begin(number)
+            judging.keep = number == first
 
     with judged(judging) as observer:
-        compiled = CompiledFunction(function, settings, None, observer)
+        compiled = CompiledFunction(function, judging.settings, None, observer)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if judging.number > first or judging.blames:
@@ -164,11 +188,22 @@ def _blame(
             return compiled.call(args, kwargs)
 
         subject.run(call, before=before)
-    if judging.blames:
-        return judging.blames[0]
-    what = str(wrong[0].difference) if wrong else "the loss curve"
-    say("comparing eager's operators with those of the graphs")
-    return blame_capture(judging, lambda mode: subject.make(first, mode), first, what)
+    return judging
+
+
+def _is_right_alone(subject: Subject, compiled: CompiledFunction, number: int, references: References) -> bool:
+    """Whether a call is right that is the first of a compiled function, after eager's earlier calls."""
+    at = 0
+
+    def before(each: int) -> None:
+        nonlocal at
+        at = each
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled.call(args, kwargs) if at == number else subject.program.function(*args, **kwargs)
+
+    ours = subject.run(call, before=before)
+    return number in ours.each and not differences(ours.each[number], references.of(number))
 
 
 def _notes(stats: Mapping[str, Any], references: References) -> tuple[str, ...]:

@@ -38,6 +38,24 @@ def check(program, make):
     assert sharing([*found, *inputs]) == sharing([*expected, *eager_inputs])
 
 
+# Copies of a part ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [
+    lambda x: x[2:].clone(), lambda x: (x * 2)[2:].clone(), lambda x: x.exp()[1:].to(torch.float32, copy=True),
+])  # fmt: skip
+@pytest.mark.parametrize("counting", [
+    lambda y: y.as_strided((2, 2), (1, 2), 0) + 1,
+    lambda y: torch.as_strided_scatter(y, torch.ones(2), (2,), (1,), 0),
+    lambda y: (y.as_strided((2,), (1,), 0).add_(5), y * 1)[1],
+    lambda y: torch.view_as_complex(y[:6].view(3, 2)) * 1,
+    lambda y: y[:6].view(torch.float64) * 1,
+])  # fmt: skip
+def test_a_copy_begins_where_its_memory_does(copied, counting):
+    """Views of it count from there, and not from the beginning of what it is a copy of."""
+    check(lambda x: counting(copied(x)), lambda: (torch.arange(8.0),))
+
+
 # Writes through views ------------------------------------------------------------------------------------------------
 
 #: Views of a tensor of shape (2, 3, 4); no two extents are equal, and no permutation but the named ones is its own inverse.

@@ -12,7 +12,7 @@ from torch._higher_order_ops import map as map_rows
 from torch._higher_order_ops import scan
 
 import lampwork
-from lampwork import cli, pipeline
+from lampwork import _torch, cli, pipeline
 from lampwork.codegen.llvm import arithmetic
 from lampwork.errors import OptionError
 from lampwork.graph import prepare
@@ -274,6 +274,33 @@ def test_what_capture_got_wrong(monkeypatch):
     blame = verified().blame
     assert (blame.stage, blame.name) == ("capture", "capture")
     assert "aten.cos.default" in blame.what and blame.origin.location.line == line_of("torch.cos")
+
+
+def test_an_entry_that_served_a_call_it_was_not_made_for(monkeypatch):
+    from lampwork.runtime.guards.tests.equality import EqualsRule
+
+    def scaled(x, factor):
+        return x * factor
+
+    monkeypatch.setattr(EqualsRule, "emit", lambda self, writer, test, source: None)
+    answer = verified(scaled, torch.ones(3), 2, more=[(torch.ones(3), 3)])
+    assert answer.wrong[0].call == 1
+    assert (answer.blame.stage, answer.blame.name) == ("capture", "guards")
+
+
+def test_memory_of_a_result_that_is_taken_for_another(monkeypatch):
+    @lampwork.disable
+    def outside():
+        pass
+
+    def in_two_parts(x):
+        first = x * 2
+        outside()
+        return first, first + 1
+
+    monkeypatch.setattr(_torch, "storage_use_count_at", lambda pointer: 1)  # as if nobody used it
+    blame = verified(in_two_parts, torch.randn(600, 600)).blame
+    assert (blame.stage, blame.name, blame.files) == ("host", "memory", ("runtime/launch",))
 
 
 def test_wrong_losses_are_outside_of_eagers_noise(monkeypatch):
