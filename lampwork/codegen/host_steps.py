@@ -112,10 +112,14 @@ class Steps(Expressions):
         return sorted(written)
 
     def _may_refuse(self, step: object) -> bool:
+        """Whether contents may decide that the program ends at a step: eager makes the call then, and the program may
+        catch its error. A GPU's kernels do not tell the host."""
         if isinstance(step, Check):
-            return step.error in ("AssumptionFailed", "SideNotAssumed")
+            return not self.streams or step.error in ("AssumptionFailed", "SideNotAssumed")
+        if not isinstance(step, Extern):
+            return False
         found = {buffer for buffer, _ in self.program.found.values()} if self.program.assumed else set()
-        return isinstance(step, Extern) and not found.isdisjoint(step.outputs)
+        return not found.isdisjoint(step.outputs) or (not self.streams and not _is_total(step))
 
     def emit(self, line: str) -> None:
         self.lines.append(line)
@@ -367,6 +371,19 @@ def _tensors_of(step: Extern) -> Iterator[str]:
             yield value.buffer
         elif isinstance(value, (tuple, list)):
             pending.extend(value)
+
+
+#: How names of ATen's operators begin that take whatever numbers there are. Others may be among them.
+_TOTAL = (
+    "addmm", "mm", "baddbmm", "bmm", "addmv", "mv", "dot", "convolution", "mkldnn", "native_dropout", "_scaled_dot",
+    "rand.", "rand_like", "randn", "randperm", "uniform", "exponential", "empty", "copy", "clone", "cumsum", "cumprod",
+    "sort", "topk", "native_layer_norm", "native_batch_norm",
+)  # fmt: skip
+
+
+def _is_total(step: Extern) -> bool:
+    space, _, name = step.op.partition("::")
+    return space == "lampwork" or (space in ("aten", "mkldnn") and name.startswith(_TOTAL))
 
 
 def _returns(step: Extern) -> bool:

@@ -194,7 +194,7 @@ def test_written_inputs_get_a_new_version():
     assert (inference == -1).all()
 
 
-def test_random_operators_are_past_the_commit_point():
+def test_what_was_drawn_before_a_check_is_put_back():
     out = buffer("out", 2, 3)
     flag = buffer("flag", dtype="bool")
     steps = [Extern("aten::rand_like", (whole(X),), (), ("out",), draws=True), Check("flag", "stop", "RuntimeError")]
@@ -204,8 +204,10 @@ def test_random_operators_are_past_the_commit_point():
     expected = torch.rand(2, 3)
     torch.manual_seed(3)
     assert torch.equal(run(made, torch.ones(2, 3), torch.tensor(False))[0], expected)
-    with pytest.raises(RuntimeError, match="stop"):
+    state = torch.get_rng_state()
+    with pytest.raises(Rerun) as caught:
         run(made, torch.ones(2, 3), torch.tensor(True))
+    assert str(caught.value.__cause__) == "stop" and torch.equal(torch.get_rng_state(), state)
 
 
 def test_parameters_in_grad_mode():
