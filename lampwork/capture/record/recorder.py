@@ -188,6 +188,9 @@ class Recorder(Recording):
             if op.overload.namespace in ("aten", "prims"):
                 raise
             return self.contents.of_library(op, args, kwargs)
+        if torch.get_default_dtype() is not self.default_dtype and _reads_default_dtype(op, args, kwargs):
+            # The graph runs under the default type that the program had before.
+            inputs = inputs[0], {**inputs[1], "dtype": result.dtype}
         self._record(op, *inputs, result)
         if type(first) is Fake and first.constant is not None and type(result) is Fake:
             result.constant = self._folded(op, args, kwargs)
@@ -459,6 +462,11 @@ _NUMBERS = frozenset({*_NUMBER_TYPES, torch.SymInt})
 def _takes_tensor(op: Operator) -> bool:
     """Whether the operator's first argument is a tensor, or a number that stands for one."""
     return str(op.overload._schema.arguments[0].type) == "Tensor"
+
+
+def _reads_default_dtype(op: Operator, args: tuple, kwargs: dict) -> bool:
+    """Whether an operator is given no type for what it makes, and no tensor either."""
+    return "dtype" in op.positional and kwargs.get("dtype") is None and next(iter(tensors_in(args)), None) is None
 
 
 _BATCH_NORMS = frozenset({"native_batch_norm", "cudnn_batch_norm"})

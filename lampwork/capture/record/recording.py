@@ -76,6 +76,8 @@ class Recording:
         exact: bool = False,
     ) -> None:
         self.exact = exact
+        #: The default type that the program of this graph runs under.
+        self.default_dtype = torch.get_default_dtype()
         self.graph = torch.fx.Graph()
         self.inputs: list[Fake] = []
         self.location_hook = location_hook

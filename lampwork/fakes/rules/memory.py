@@ -85,7 +85,9 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Unpack[
 
 @rule("full")
 def full(size: Sequence[int], value: Scalar, **options: Unpack[TensorOptions]) -> Spec:
-    return _new(size, options, dtype=options.get("dtype") or scalar_dtype(value))
+    if type(value) is complex:  # under a default of halves too
+        return _new(size, options, dtype=torch.promote_types(torch.get_default_dtype(), torch.complex64))
+    return _new(size, options, dtype=scalar_dtype(value))
 
 
 @rule("scalar_tensor")
