@@ -351,8 +351,8 @@ class _Attempt:
             return None, replace(found, id="needs-grad")
         granted = granted_inputs(world.loader)
         if joint is not None and granted:
-            wanted = {id(world.recorder.inputs[index]): index for index in joint.wanted}
-            joint = replace(joint, granted=tuple(wanted[id(fake)] for fake in granted if id(fake) in wanted))
+            used = {id(world.recorder.inputs[index]): index for index in (*joint.wanted, *joint.views.inputs)}
+            joint = replace(joint, granted=tuple(used[id(fake)] for fake in granted if id(fake) in used))
         return joint, None
 
     def _leave_to_eager(self, why: str) -> None:
@@ -502,12 +502,16 @@ class _Attempt:
 def _needs_grad(outputs: list[Any], spent: Collection[int], world: TorchWorld) -> bool:
     """Whether some result, or an input that was written, has a history of this region's making that can be used; or
     is a view made without gradients of a tensor that requires grad, which autograd knows as such."""
-    return any(
-        fake.requires_grad and (not fake.is_leaf or fake._is_view()) and index not in spent
-        for index, fake in enumerate(outputs)
-    ) or any(
-        has_usable_history(world.loader, fake) or (has_new_history(fake) and _is_detached(fake, outputs))
-        for fake in world.recorder.inputs
+    return (
+        any(
+            fake.requires_grad and (not fake.is_leaf or fake._is_view()) and index not in spent
+            for index, fake in enumerate(outputs)
+        )
+        or any(
+            has_usable_history(world.loader, fake) or (has_new_history(fake) and _is_detached(fake, outputs))
+            for fake in world.recorder.inputs
+        )
+        or any(_is_detached(fake, outputs) for fake in granted_inputs(world.loader))
     )
 
 

@@ -53,12 +53,14 @@ class Views:
     Values are the outputs of the differentiated function, the graph inputs `inputs`, and what `calls` return, in this
     order. The first argument of a call is a value. `symbols`: where each size that varies stands, as in `Replay`.
     `late`: the calls whose gradients autograd's engine adds to an input's after those of the differentiated function.
+    `early`: the calls that the program made before it had the input require grad: what they return has no history.
     """
 
     inputs: tuple[int, ...] = ()
     calls: tuple[Call, ...] = ()
     symbols: tuple[tuple[str, int, int | None], ...] = ()
     late: tuple[int, ...] = ()
+    early: tuple[int, ...] = ()
 
 
 @record

@@ -249,6 +249,8 @@ class _Differentiation:
             call = found.find(self.outputs[position], self.inputs[index], "input", index)
             if call is not None:
                 made[position] = Made("view", call)
+            elif not self.outputs[position].requires_grad and self.outputs[position].dtype == self.inputs[index].dtype:
+                made[position] = Made("detached input", index)
         return found.finish()
 
     # Gradients ------------------------------------------------------------------------------------

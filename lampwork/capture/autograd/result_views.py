@@ -41,6 +41,8 @@ class ResultViews:
         self.numbers: dict[Node, tuple[str, int]] = {}
         #: The calls whose gradients eager adds after the region's own.
         self.late: list[int] = []
+        #: The calls that came before the input required grad.
+        self.early: list[int] = []
         self.symbols: dict[str, tuple[int, int | None]] = {}
 
     def find(self, fake: Fake, base: Fake, kind: str, index: int, late: bool = False) -> int | None:
@@ -61,6 +63,8 @@ class ResultViews:
             return None
         if late:
             self.late += range(before, len(self.calls))
+        if kind == "input" and fake.is_leaf and fake.requires_grad and self.calls[place[1]][1].grad:
+            self.early += range(before, len(self.calls))
         return place[1]
 
     def place(self, node: Node, root: Node, base: tuple[str, int]) -> tuple[str, int]:
@@ -138,7 +142,7 @@ class ResultViews:
                 number = self.outputs + len(inputs) + index
             calls.append(Call(call.op, (Value(number), *call.args), call.kwargs, call.item, call.grad))
         symbols = tuple((name, *where) for name, where in self.symbols.items())
-        return Views(tuple(inputs), tuple(calls), symbols, tuple(self.late))
+        return Views(tuple(inputs), tuple(calls), symbols, tuple(self.late), tuple(self.early))
 
 
 def _written(node: Node) -> Node:

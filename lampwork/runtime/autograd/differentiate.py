@@ -131,6 +131,8 @@ class Differentiated:
         """For results that are views of inputs, and nothing else is differentiated."""
         with torch.no_grad():
             results = self.forward(values, generation)
+        for viewed in self.joint.granted:
+            values[viewed].requires_grad_()
         return self.finished(results, (), values)
 
     def to_be_checked(

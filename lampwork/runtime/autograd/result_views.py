@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ class ResultViews:
 
     def __init__(self, views: Views) -> None:
         self.inputs, self.symbols, self.late = views.inputs, views.symbols, views.late
+        self.early = frozenset(views.early)
         self.steps: tuple[tuple[int, Any, Any, dict[str, Any], bool], ...] = tuple(
             (
                 call.args[0].index,
@@ -45,7 +47,10 @@ class ResultViews:
                 if torch.is_grad_enabled() is not grad:
                     torch.set_grad_enabled(grad)
                 if sizes:
-                    found.append(op(found[source], *_load(args, sizes), **_load(kwargs, sizes)))
+                    args, kwargs = _load(args, sizes), _load(kwargs, sizes)
+                if len(found) - first in self.early:
+                    with self.before_they_were_leaves(values):
+                        found.append(op(found[source], *args, **kwargs))
                 else:
                     found.append(op(found[source], *args, **kwargs))
         finally:
@@ -53,6 +58,18 @@ class ResultViews:
         if self.late and outputs:
             self.order(outputs[0].grad_fn, found[first:])
         return found[first:]
+
+    @contextmanager
+    def before_they_were_leaves(self, values: Sequence[Any]) -> Iterator[None]:
+        """Leaves that are viewed require no grad meanwhile: eager has their views from before they did."""
+        leaves = [values[index] for index in self.inputs if values[index].is_leaf and values[index].requires_grad]
+        for each in leaves:
+            each.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for each in leaves:
+                each.requires_grad_()
 
     def order(self, region: object, made: Sequence[object]) -> None:
         """Has autograd's engine run the nodes of views in eager's order: it runs those made last first, and the strides

@@ -318,7 +318,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         one_of("plain", "output", "view", "view of output", "detached output", "view of input", "detached input"), INT,
     ),
     differentiation.Output: (INT, BOOL),
-    differentiation.Views: (INTS, many(CALL), SYMBOLS, INTS),
+    differentiation.Views: (INTS, many(CALL), SYMBOLS, INTS, INTS),
     differentiation.GradientLayout: (SIZES, INT, INT),
     differentiation.Checked: (INT, BOOL, INTS),
     differentiation.Joint: (
