@@ -285,6 +285,7 @@ if TYPE_CHECKING:
         copy_lazy_bits,
         correct_aliasing,
         default_torch_function,
+        has_storage,
         is_buffer,
         is_native_subclass,
         keep_their_results,

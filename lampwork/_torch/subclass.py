@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from lampwork._torch.private import private
+from lampwork._torch.private import is_missing, private
 from lampwork._torch.tensor_impl import storage_address, tensor_layout
 
 T = TypeVar("T", bound=torch.Tensor)
@@ -119,6 +119,14 @@ keep_their_results = private("overrides.get_default_nowrap_functions")
 ENTER_WITHOUT_TORCH_FUNCTION, EXIT_WITHOUT_TORCH_FUNCTION = (
     vars(torch._C.DisableTorchFunctionSubclass)[name] for name in ("__enter__", "__exit__")
 )
+
+
+_has_storage = private("_C._has_storage")
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Whether a tensor from outside lies in a storage: those that `is_grads_batched` batches refuse to be asked."""
+    return is_missing(_has_storage) or _has_storage(tensor)
 
 
 def storage_key(tensor: torch.Tensor) -> int:

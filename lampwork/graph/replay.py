@@ -190,7 +190,8 @@ class _Writer(_Calls):
             tuple(literals),
             tuple(made),
             tuple(self.numbers[node] for node in wanted),
-            self.known_symbols(),
+            # Those that it needs stand at inputs that it reads. The call's others may stand anywhere.
+            tuple(each for each in self.known_symbols() if self.placeholders[each[1]] in used),
             tuple(_layout(node.meta["val"], placed) for _, node in inputs),
         )
 

@@ -193,6 +193,8 @@ class Recording:
         """
         if _torch.is_wrapped(tensor):
             raise Unsupported("a tensor that a function transform wraps", id="tensor-subclass")
+        if not _torch.has_storage(tensor):
+            raise Unsupported("a tensor without a storage, as those are that `vmap` batches", id="tensor-subclass")
         with self._paused(), _torch.without_transforms():  # the program may meet the tensor inside of one
             key = _torch.storage_key(tensor)
             storage = self._storages.get(key)
