@@ -135,10 +135,11 @@ def _has_history_of_its_own(node: Node) -> bool:
     inside of that, where none is made; run again, the operator is called as the program calls it."""
     if not _torch.is_operator(node.target):
         return False
+    if not _torch.has_python_derivative(node.meta.get("replayed", node.target).name()):
+        return False  # its results are not asked: views made without gradients and written since refuse to answer
     results = node.meta.get("val")
     made = results if isinstance(results, (list, tuple)) else (results,)
-    with_history = any(isinstance(each, Fake) and each.requires_grad and not each.is_leaf for each in made)
-    return with_history and _torch.has_python_derivative(node.meta.get("replayed", node.target).name())
+    return any(isinstance(each, Fake) and each.requires_grad and not each.is_leaf for each in made)
 
 
 class _Writer(_Calls):
