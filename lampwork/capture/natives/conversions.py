@@ -21,6 +21,7 @@ from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
 from lampwork.capture.outside.overlay import MISSING, Break
+from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.scalars import is_number
 from lampwork.capture.values.set_order import in_any_order
@@ -76,7 +77,7 @@ def _keyed(native: Any) -> Any:
             return native(*args, **kwargs)
         values = args[0] if len(args) == 1 else list(args)
         keys = values if key is None else [world.machine.call(key, (value,)) for value in values]
-        if not world.data.is_data(keys):
+        if not world.data.is_data(keys) or holds(keys, TENSOR_KINDS):
             keys = [Ordered(world, each) for each in keys]
         if native is sorted:
             order = sorted(range(len(values)), key=keys.__getitem__, reverse=world.truth(kwargs.get("reverse", False)))

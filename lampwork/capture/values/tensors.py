@@ -57,7 +57,18 @@ class TensorFamily(Family):
 
     def truth(self, value: Any) -> bool:
         known = self.decided(value)
+        if known is None and type(value) is Fake and self.world.has_symbols:
+            return self._truth_of_one(value)
         return World.truth(self.world, value) if known is None else known
+
+    def _truth_of_one(self, value: Fake) -> bool:
+        """The truth of a tensor of one element, eager's own error for others: where sizes vary, PyTorch, which is asked
+        for it otherwise, does not count elements."""
+        count = value.numel()
+        if count == 1:
+            return bool(torch.ops.aten._local_scalar_dense.default(value))
+        with self.world.recorder._paused():
+            return bool(torch.empty(2 if count else 0))
 
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
         assumed = assumed_branch(self.world, frame, value, if_true, if_false) if type(value) is Fake else None
