@@ -33,7 +33,7 @@ from lampwork.capture.outside.overlay import MISSING, Break, Deferred, HookNumbe
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.host_results import HostResult
-from lampwork.capture.values.scalar import Element, Late, Scalar, function_of, given, is_backed
+from lampwork.capture.values.scalar import Element, Late, Scalar, function_of, given, has_element, is_backed
 from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.unknown_array import UnknownArray
 from lampwork.capture.values.unknown_text import UnknownText
@@ -171,7 +171,7 @@ class Templates(ObjectTemplates):
         return self._after_parts(value, make) if index is None else NewValue(index)
 
     def _number(self, number: NumberExpr) -> Template:
-        if number.leaves:
+        if number.leaves and not has_element(number):
             return NumberValue(number)
         if type(number) is Constant:
             return ConstantValue(number.value)

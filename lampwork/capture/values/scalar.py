@@ -57,6 +57,14 @@ def given(number: NumberExpr) -> Any:
     return number.given if type(number) is Element else number.__dict__.get("_given")
 
 
+def has_element(number: NumberExpr) -> bool:
+    """Whether a number that no call has before its entry runs is among those that it is made of."""
+    found = number.__dict__.get("_has_element")
+    if found is None:
+        found = number.__dict__["_has_element"] = type(number) is Element or any(map(has_element, number.parts))
+    return found
+
+
 def give(number: NumberExpr, by: Any) -> Any:
     """Notes what gives an expression over elements: no other capture meets it."""
     number.__dict__["_given"] = by
