@@ -26,6 +26,7 @@ from lampwork.capture.leave.effects import (
     collect_effects,
     granted_inputs,
     guard_distinct,
+    stores_itself,
 )
 from lampwork.capture.leave.object_reconstruction import same_objects
 from lampwork.capture.leave.reconstruction import Templates
@@ -568,7 +569,9 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
         effects.append(CallSetAttribute(handles, "next_id", templates.hook_number(world.hooks_registered)))
     effects += world.context_variables.effects(templates)
     for (_, name), (cls, value) in world.loader.classes.writes.items():
-        effects.append(CallSetAttribute(templates.template(cls), name, templates.template(value)))
+        effects.append(
+            CallSetAttribute(templates.template(cls), name, templates.template(value), past=stores_itself(cls))
+        )
     for namespace in world.names.namespaces.values():
         for name in namespace.written:
             value = namespace.values[name]

@@ -212,13 +212,15 @@ class DeleteAttribute:
 class CallSetAttribute:
     """`setattr(target, name, value)` through C-level descriptors: slots, `tensor.grad`, `.requires_grad`, `.data`.
 
-    `unseen`: the program did not look at what was there.
+    `unseen`: the program did not look at what was there. `past`: not through a `__setattr__` of the program's, which
+    has run: what it stored is stored.
     """
 
     target: Template
     name: str
     value: Template
     unseen: bool = False
+    past: bool = False
 
 
 @record

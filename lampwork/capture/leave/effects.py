@@ -9,6 +9,7 @@ import torch
 from lampwork.capture.autograd.backward import HOOK_TABLES, has_new_history, has_usable_history
 from lampwork.capture.leave.object_reconstruction import raised_at
 from lampwork.capture.leave.reconstruction import Templates
+from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.outside import identity
 from lampwork.capture.outside.changes import dict_written, list_written, same, set_written
 from lampwork.capture.outside.load import CHANGED_BY_RAISING, Loader
@@ -44,6 +45,7 @@ from lampwork.ir.template import (
 )
 
 _RAISE_VERSION = ObjectRef("function", "lampwork.runtime.leave.post_graph", "raise_version")
+_DELETE_PAST = ObjectRef("function", "lampwork.runtime.leave.post_graph", "delete_past")
 _SPEND = ObjectRef("function", "lampwork.runtime.leave.post_graph", "spend")
 
 
@@ -221,15 +223,21 @@ def _slot_effects(overlay: SlotOverlay, loader: Loader, templates: Templates) ->
             continue
         owner = templates.template(overlay.owner)
         if value is initial:  # written, then deleted: on a later call there may be something
-            effects.append(CallSetAttribute(owner, name, ConstantValue(None)))
+            effects.append(CallSetAttribute(owner, name, ConstantValue(None), past=stores_itself(overlay.owner)))
         if value is MISSING:
-            effects.append(Call(loader.guards.reference(delattr), (owner, ConstantValue(name))))
+            effects.append(Call(_DELETE_PAST, (owner, ConstantValue(name))))
         elif name == "grad" and value is None and loader.origin(overlay.owner) is None:
             continue
         else:
             unseen = name not in overlay.initial
-            effects.append(CallSetAttribute(owner, name, templates.template(value), unseen))
+            past = stores_itself(overlay.owner)
+            effects.append(CallSetAttribute(owner, name, templates.template(value), unseen, past))
     return effects
+
+
+def stores_itself(owner: Any) -> bool:
+    """Whether the class of `owner` has a `__setattr__` of the program's, which ran when the program stored."""
+    return type(type(owner).__setattr__) not in NATIVE_KINDS
 
 
 def _exception_effects(error: BaseException, before: tuple, loader: Loader, templates: Templates) -> list[Effect]:

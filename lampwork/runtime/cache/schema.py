@@ -267,7 +267,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     # Effects
     templates.SetAttribute: (TEMPLATE, STR, TEMPLATE),
     templates.DeleteAttribute: (TEMPLATE, STR),
-    templates.CallSetAttribute: (TEMPLATE, STR, TEMPLATE, BOOL),
+    templates.CallSetAttribute: (TEMPLATE, STR, TEMPLATE, BOOL, BOOL),
     templates.ReplaceItems: (TEMPLATE, INT | NONE, TEMPLATES),
     templates.SetItem: (TEMPLATE, TEMPLATE, TEMPLATE),
     templates.DeleteItem: (TEMPLATE, TEMPLATE),

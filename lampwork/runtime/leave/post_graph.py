@@ -76,6 +76,11 @@ def spend(tensor: torch.Tensor) -> None:
     spend(tensor)
 
 
+def delete_past(target: Any, name: str) -> None:
+    """`del target.name`, but not through a `__delattr__` of the program's, which has run."""
+    (type if isinstance(target, type) else object).__delattr__(target, name)
+
+
 def store(value: float, *targets: torch.Tensor) -> None:
     """Writes a number to tensors of one element on the CPU."""
     with torch.no_grad():

@@ -333,7 +333,8 @@ class TemplateWriter:
             case DeleteAttribute(_, name):
                 self.lines.append(f"del runtime.instance_dict({texts['target']})[{name!r}]")
             case CallSetAttribute(_, name):
-                self.lines.append(f"setattr({texts['target']}, {name!r}, {texts['value']})")
+                function = "runtime.set_past" if effect.past else "setattr"
+                self.lines.append(f"{function}({texts['target']}, {name!r}, {texts['value']})")
             case ReplaceItems(_, keep, _):
                 self.lines.append(f"runtime.replace_items({texts['target']}, {keep}, {texts['items']})")
             case SetItem():
@@ -452,6 +453,10 @@ class _HELPERS:
         for key, value in attributes:
             setattr(made, key, value)
         return made
+
+    @staticmethod
+    def set_past(target: Any, name: str, value: Any) -> None:
+        (type if isinstance(target, type) else object).__setattr__(target, name, value)
 
     @staticmethod
     def replace_items(target: Any, keep: int | None, items: tuple) -> None:
