@@ -51,12 +51,14 @@ def is_function_apply(method: Any) -> bool:
 
 
 #: What autograd says where it refuses a write (torch/csrc/autograd: VariableTypeUtils.h, variable.cpp).
-_REFUSED_WRITES = (" modified inplace", "requires grad is being used in an in-place operation")
+_REFUSED_WRITES = (
+    " modified inplace", "requires grad is being used in an in-place operation", "Can't detach views in-place",
+)  # fmt: skip
 
 
 def refuses_write(error: BaseException) -> bool:
     """Whether `error` is autograd's refusal of a write, which the history of what is written decides: it is a leaf,
-    or a view that may not be written, such as one of several that one operator gave."""
+    or a view that may not be written, such as one of several that one operator gave; or any, where it is detached."""
     return type(error) is RuntimeError and any(words in str(error) for words in _REFUSED_WRITES)
 
 

@@ -119,6 +119,14 @@ def _is_view(world: Any, tensor: Any) -> bool:
     return tensor._is_view() if origin is None else facts.is_view(world.loader, origin)
 
 
+def _detach_in_place(world: Any, tensor: Any) -> Any:
+    """Autograd refuses views, which fakes of tensors from outside are not."""
+    origin = world.loader.origin(tensor) if isinstance(tensor, torch.Tensor) else None
+    if origin is not None and facts.is_view(world.loader, origin):
+        raise Break("tensor-attribute", "a view that was made outside is detached in place")
+    return tensor.detach_()
+
+
 def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
     """On the CPU eager looks whether each class is one of them, but not in tensors without memory, as fakes are."""
     if type(tensor) is Fake and type(num_classes) is int and num_classes >= 0 and tensor.is_cpu and tensor.numel():
@@ -352,6 +360,8 @@ NATIVES: dict[Any, Answer] = {
     RemovableHandle: _register_hook,
     torch.set_anomaly_enabled: _set_anomaly,
     torch.Tensor._is_view: _is_view,
+    torch.Tensor.detach_: _detach_in_place,
+    torch.detach_: _detach_in_place,
     **({_torch.FUNCTION_APPLY: apply_function} if _torch.FUNCTION_APPLY else {}),
     _torch.load_decompositions: _load_decompositions,
     _torch.gradients_of_transform: _gradients_of_transform,
