@@ -260,8 +260,8 @@ class Templates(ObjectTemplates):
         reference = None if cls is torch.Tensor else self.loader.guards.reference(cls)
         # A view made without gradients requires grad or not as eager's autograd makes it (`Made("view")`).
         # Instances of subclasses (parameters) were made by the program, which said so.
-        is_bare_view = cls is torch.Tensor and value.is_leaf and value._is_view()
-        requires_grad = value.requires_grad and not is_bare_view
+        base = value._base if cls is torch.Tensor and value.is_leaf else None
+        requires_grad = value.requires_grad and (base is None or not base.requires_grad)
         return TensorValue(index, reference, requires_grad, index in self.spent)
 
     def _wrapper(self, value: Wrapper) -> NewCall:
