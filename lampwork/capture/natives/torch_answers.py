@@ -119,6 +119,12 @@ def _is_view(world: Any, tensor: Any) -> bool:
     return tensor._is_view() if origin is None else facts.is_view(world.loader, origin)
 
 
+def _requires_grad(world: Any, tensor: Any, requires_grad: Any = True) -> Any:
+    if requires_grad:
+        world.tensor_attributes.may_require_grad(tensor)
+    return tensor.requires_grad_(requires_grad)
+
+
 def _detach_in_place(world: Any, tensor: Any) -> Any:
     """Autograd refuses views, which fakes of tensors from outside are not."""
     origin = world.loader.origin(tensor) if isinstance(tensor, torch.Tensor) else None
@@ -360,6 +366,7 @@ NATIVES: dict[Any, Answer] = {
     RemovableHandle: _register_hook,
     torch.set_anomaly_enabled: _set_anomaly,
     torch.Tensor._is_view: _is_view,
+    torch.Tensor.requires_grad_: _requires_grad,
     torch.Tensor.detach_: _detach_in_place,
     torch.detach_: _detach_in_place,
     **({_torch.FUNCTION_APPLY: apply_function} if _torch.FUNCTION_APPLY else {}),

@@ -119,6 +119,13 @@ class TensorAttributes:
             self.loader.slots[id(tensor)].initial["grad"] = values["grad"]
         return values["grad"]
 
+    def may_require_grad(self, tensor: Any) -> None:
+        """Breaks where autograd looks whether a tensor was made in inference mode: fakes of those from outside were
+        not."""
+        key = _torch.storage_key(tensor) if type(tensor) is Fake else None
+        if any(_torch.storage_key(each) == key for each in self.world.recorder.made_in_inference):
+            raise Break("tensor-attribute", "a tensor that was made in inference mode is to require grad")
+
     def store(self, tensor: Any, name: str, value: Any) -> None:
         """`tensor.name = value`."""
         if name == "grad":
@@ -128,6 +135,8 @@ class TensorAttributes:
             self._store_data(tensor, value)
             return
         if name == "requires_grad" and type(value) is bool and (type(tensor) is Fake or value == tensor.requires_grad):
+            if value:
+                self.may_require_grad(tensor)
             tensor.requires_grad = value  # as `requires_grad_` does; what the caller holds follows
             return
         if name in HOOK_TABLES and (value is None or type(value) is OrderedDict):
