@@ -62,6 +62,15 @@ def refuses_write(error: BaseException) -> bool:
     return type(error) is RuntimeError and any(words in str(error) for words in _REFUSED_WRITES)
 
 
+#: What autograd says of a history that it has freed (torch/csrc/autograd/variable.h).
+_FREED = "Trying to backward through the graph a second time"
+
+
+def finds_freed_history(error: BaseException) -> bool:
+    """Whether `error` is what the engine raises where it comes to what an earlier run of it has freed."""
+    return type(error) is RuntimeError and str(error).startswith(_FREED)
+
+
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
     """What autograd saves in this thread goes to no hook: `saved_tensors_hooks` around a call are not for fakes."""

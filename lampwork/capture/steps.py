@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from lampwork import _torch
 from lampwork.capture.bytecode.decode import OP
 from lampwork.capture.failures import break_for, eager_error, raised_deliberately
 from lampwork.capture.leave.operations import STEP_NUMBERS, operands_of
@@ -137,7 +138,12 @@ class TorchMachine(Machine):
                 self.doubtful.discard(id(error))  # nobody keeps it, and another one may get its id
                 error, certain = eager, True
             elif not certain and self._calls_torch(frame):
-                self.doubtful.add(id(error))
+                if _torch.finds_freed_history(error):
+                    # Fakes have eager's history, freed where eager's is. What a region that ended here would leave of
+                    # it leads to no leaf.
+                    certain = True
+                else:
+                    self.doubtful.add(id(error))
             self.first_raised[id(error)] = (error, 0 if certain else begun(frame)[1])
         return super().unwind(error, fresh)
 
