@@ -491,6 +491,9 @@ class _Attempt:
         assert self.reason is not None
         if entered:
             raise Break("context", "a context implemented in C is entered where the graph breaks")
+        for generator in self.machine.begun:
+            if generator.has_end:  # nothing would close it where the program lets go of it
+                raise Break("result", f"the generator {generator.__qualname__}, which has begun, outlives the region")
         return suspended.outcome(templates, self.reason)
 
     def _retry_outside(self) -> None:

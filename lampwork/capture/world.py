@@ -148,7 +148,7 @@ class TorchWorld(Dispatcher):
         self.being_written: set[int] = set()
 
         self._parts: dict[int, tuple[Any, Any, Any]] = {}
-        self._made_functions: set[int] = set()
+        self._made_functions: dict[int, ReferenceType[FunctionType]] = {}
         self._keep: list[Any] = []
         #: The innermost two frames when last asked where we are, the frame that the answer is about, and its module.
         #: Weakly: a generator that nobody finishes closes itself when its frame is let go of.
@@ -243,7 +243,7 @@ class TorchWorld(Dispatcher):
         """A function that reached the program without being read from anywhere: found by its importable name."""
         reference = self.guards.reference(function)
         if function.__module__.startswith("lampwork.capture."):
-            self._made_functions.add(id(function))
+            self._note_made(function)
             return
         if not reference.portable:
             raise Break("opaque-value", f"the function {function.__qualname__} came from native code")
@@ -252,15 +252,18 @@ class TorchWorld(Dispatcher):
 
     def make_function(self, *args: Any) -> FunctionType:
         function = World.make_function(self, *args)
-        self._made_functions.add(id(function))
-        self._keep.append(function)
+        self._note_made(function)
         return function
 
     def set_function_attribute(self, function: FunctionType, flag: int, value: Any) -> FunctionType:
         made = World.set_function_attribute(self, function, flag, value)
-        self._made_functions.add(id(made))
-        self._keep.append(made)
+        self._note_made(made)
         return made
+
+    def _note_made(self, function: FunctionType) -> None:
+        """Weakly: a generator that what it closes over holds closes itself when the program lets go of the function."""
+        number, made = id(function), self._made_functions
+        made[number] = ref(function, lambda _: made.pop(number, None))
 
     def build_string(self, parts: list[str]) -> str:
         return joined(fixed(parts) if self.loader.open_texts else parts)

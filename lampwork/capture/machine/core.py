@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 from typing import Any
+from weakref import WeakSet
 
 from ..bytecode.decode import OPERATIONS, VERSION, decode
 from .errors import Interruption, Unsupported
@@ -58,6 +59,8 @@ class Machine(Handlers):
         self.attention = False
         # Nothing runs any more: generators that are collected from here on run no code.
         self.finished = False
+        #: Generators that have begun.
+        self.begun: WeakSet[MachineGenerator] = WeakSet()
         self.handlers = [getattr(self, name) for name in OPERATIONS]
         world.machine = self
 

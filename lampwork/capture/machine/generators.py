@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     pass
 
 _YIELD = OP["YIELD_VALUE"]
+#: What handlers begin with that CPython puts around the body of a generator, and around `yield from`.
+_OF_CPYTHON = frozenset({OP["STOPITERATION_ERROR"], OP["CLEANUP_THROW"]})
 _DEPRECATED_THROW = "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead."
 
 
@@ -55,6 +57,8 @@ class MachineGenerator:
         if value is not None and not self.started:
             raise TypeError("can't send non-None value to a just-started generator")
         frame.stack.append(value)
+        if not self.started:
+            self.machine.begun.add(self)
         self.running = self.started = True
         frame.generator = self  # only while it runs: a suspended generator is no reference cycle
         self.machine.frames.append(frame)
@@ -163,6 +167,17 @@ class MachineGenerator:
         # One that was made past `__init__` has no frame.
         if getattr(self, "frame", None) is not None and not self.running and self.started and not self.machine.finished:
             self.close()
+
+    @property
+    def has_end(self) -> bool:
+        """Whether code of its own runs when it is closed where it stands: `finally`, `with`, `except`."""
+        frame = self.frame
+        if frame is None or self.running or not self.started:
+            return False
+        handler = frame.code.handlers[frame.index - 1]
+        while handler is not None and frame.code.instructions[handler[0]][0] in _OF_CPYTHON:
+            handler = frame.code.handlers[handler[0]]
+        return handler is not None
 
     # -- the attributes of a native generator
 

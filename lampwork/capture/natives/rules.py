@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy
 import torch
@@ -72,7 +73,9 @@ class Rules:
             known = self._functions.get(id(function))
             if known is None:
                 rule = None if function in self.world.intrinsics else _first(FUNCTIONS, function)
-                known = self._functions[id(function)] = (function, rule)
+                number, known_rules = id(function), self._functions
+                held = ref(function, lambda _: known_rules.pop(number, None))  # it may be the program's, and die
+                known = known_rules[number] = (held, rule)
             return known[1]
         if kind in self._kinds:
             return self._kinds[kind]
