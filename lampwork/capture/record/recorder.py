@@ -176,6 +176,12 @@ class Recorder(Recording):
                 return self._train_cudnn_batch_norm(*args)
         elif op.base == "_to_copy" and type(args[0]) in _NUMBERS:
             return self._copy_of_number(op, *args, **kwargs)
+        elif (
+            op.base == "_to_copy"
+            and args[0].device.type == "meta"
+            and (kwargs.get("device") or args[0].device).type != "meta"
+        ):
+            raise Unsupported("a copy elsewhere of a tensor without contents")
         elif op.base == "_efficientzerotensor":
             return self._call_zero_tensor(*args, **kwargs)
         first = args[0] if args else None
@@ -401,6 +407,8 @@ class Recorder(Recording):
         return self.constant(tensor)
 
     def _call_data_dependent(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if any(each.device.type == "meta" for each in tensors_in(args)):
+            raise Unsupported(f"{op.overload} of a tensor without contents")
         first = args[0] if args else None
         if isinstance(first, Fake) and first.constant is not None and op.base == "_local_scalar_dense":
             if _torch.storage_key(first) not in self.written:

@@ -62,7 +62,7 @@ def item(recorder: Any, tensor: Any) -> Any:
 
     Raises `DataDependent` for complex numbers and for tensors inside a function transform.
     """
-    if type(tensor) is not Fake:
+    if type(tensor) is not Fake or tensor.device.type == "meta":
         raise DataDependent("Tensor.item")
     known = _known(recorder, tensor)
     if known is not None:
@@ -97,7 +97,11 @@ def _known(recorder: Any, tensor: Fake) -> torch.Tensor | None:
 
 def items(recorder: Any, tensor: Any) -> Any:
     """`tensor.tolist()`."""
-    if type(tensor) is not Fake or any(recorder.contents.number_of(size) is None for size in tensor.shape):
+    if (
+        type(tensor) is not Fake
+        or tensor.device.type == "meta"
+        or any(recorder.contents.number_of(size) is None for size in tensor.shape)
+    ):
         raise DataDependent("Tensor.tolist")
     known = _known(recorder, tensor)
     if known is not None:
