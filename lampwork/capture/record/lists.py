@@ -52,6 +52,8 @@ def on_each(recorder: Any, op: Operator, args: tuple, kwargs: dict) -> Any:
     if single is None or any(not isinstance(each, torch.Tensor) for each in _first_list(args)):
         return NotImplemented
     count = len(_first_list(args))
+    if not count:
+        raise RuntimeError("Tensor list must have at least one tensor.")
     results = []
     for index in range(count):
         own = [_element(recorder, each, index, count, name) for each in args]

@@ -68,7 +68,14 @@ def _new(shape: Sequence[int], options: TensorOptions, strides: Sequence[int] | 
 # Factories ----------------------------------------------------------------------------------------
 
 
-@rule("empty.memory_format", "zeros", "ones", "rand", "randn")
+@rule("zeros")
+def zeros(size: Sequence[int], **options: Unpack[TensorOptions]) -> Spec:
+    if any(each < 0 for each in size):
+        raise RuntimeError("zeros: Dimension size must be non-negative.")
+    return factory(size, **options)
+
+
+@rule("empty.memory_format", "ones", "rand", "randn")
 def factory(size: Sequence[int], **options: Unpack[TensorOptions]) -> Spec:
     if options.get("layout") not in (None, torch.strided) or options.get("pin_memory"):
         raise Unknown
@@ -365,6 +372,8 @@ def cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Spec:
 
 @rule("stack")
 def stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Spec:
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
     first = tensors[0].size()
     dim = wrap_dim(dim, len(first) + 1)
     if any(not same_sizes(each.size(), first) for each in tensors):
