@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -26,3 +27,15 @@ def test_as_many_as_an_input_whose_size_is_fixed_later():
 def test_a_check_of_a_tensor_without_elements():
     """What is checked was known, and nobody else read it."""
     same(lambda x: (F.gaussian_nll_loss(x, x, x**2),), [torch.zeros(0)], [torch.ones(3)])
+
+
+def test_of_as_many_classes_as_a_size_says():
+    def program(x, classes):
+        return torch.nn.functional.one_hot(classes, x.shape[0])
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for size in (3, 4, 5):
+        classes = torch.tensor([0, size - 1])
+        assert torch.equal(compiled(torch.ones(size), classes), program(torch.ones(size), classes))
+        with pytest.raises(RuntimeError, match="Class values must be smaller than num_classes"):
+            compiled(torch.ones(size), classes + 1)

@@ -135,7 +135,8 @@ def _detach_in_place(world: Any, tensor: Any) -> Any:
 
 def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
     """On the CPU eager looks whether each class is one of them, but not in tensors without memory, as fakes are."""
-    if type(tensor) is Fake and type(num_classes) is int and num_classes >= 0 and tensor.is_cpu and tensor.numel():
+    known = type(num_classes) in (int, torch.SymInt)
+    if type(tensor) is Fake and known and num_classes >= 0 and tensor.is_cpu and tensor.numel():
         _torch.assert_async(torch.ge(tensor, 0).all(), "Class values must be non-negative.")
         _torch.assert_async(torch.lt(tensor, num_classes).all(), "Class values must be smaller than num_classes.")
     hot = torch.nn.functional.one_hot(tensor, num_classes)
