@@ -78,6 +78,8 @@ class SymbolicSizes(KnownSizes):
         self.marked: set[str] = set()
         #: Symbols for sizes that are 1 in the call at hand, and more as far as the program has seen.
         self.supposed: dict[str, tuple[Source, str, int]] = {}
+        #: Tuples with symbols whose numbers were asked for, by id: each, and the tuple of numbers that stands for it.
+        self.settled: dict[int, tuple[tuple, tuple]] = {}
         self._reasons: dict[str, tuple[str, Location]] = {}
         self._required: dict[tuple, NumberExpr] = {}
         self._known: dict[tuple, bool] = {}

@@ -159,6 +159,10 @@ class Templates(ObjectTemplates):
             return SourceValue(value.source)
         if kind is Pending:
             raise AssertionError("a pending element is described by its container")
+        if kind is tuple or kind is torch.Size:
+            settled = self.loader.tensors.recorder.sizes.settled.get(id(value))
+            if settled is not None:  # one object, which is a key somewhere
+                return self.template(settled[1])
         if id(value) in self._made:
             index = self._made[id(value)]
             if index is None:

@@ -67,9 +67,26 @@ def number(value: Any) -> Any:
     if kind is slice:
         return slice(number(value.start), number(value.stop), number(value.step))
     if kind in _SEQUENCES and holds(value, SYMBOLIC):
+        sizes = None if kind is list else _sizes_of(value)
+        if sizes is not None and id(value) in sizes.settled:
+            return sizes.settled[id(value)][1]
         known = [number(each) for each in value]
-        return value if all(map(operator.is_, known, value)) else kind(known)
+        if all(map(operator.is_, known, value)):
+            return value
+        made = kind(known)
+        if sizes is not None:
+            sizes.settled[id(value)] = value, made
+        return made
     return value
+
+
+def _sizes_of(value: tuple) -> Any:
+    """The sizes of the capture, out of the first symbol in a tuple, or in one of the tuples in it."""
+    for each in value:
+        found = each.node.sizes if type(each) is torch.SymInt else _sizes_of(each) if type(each) is tuple else None
+        if found is not None:
+            return found
+    return None
 
 
 def settled(value: Any, _around: tuple[int, ...] = ()) -> Any:
