@@ -178,7 +178,7 @@ class _Attempt:
         recorder.left, recorder.leave = natively, _leave
         self.world.may_divide = split
         self.world.output.effects = self._changed_so_far
-        self.machine = TorchMachine(self.world, step)
+        self.machine = TorchMachine(self.world, step, native_errors=split)
 
     def run(self) -> Region:
         """Raises `Retry`, or an `Interruption` for a break at which the region cannot end."""

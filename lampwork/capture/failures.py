@@ -168,7 +168,7 @@ class _StandIns:
             if made is None:
                 made = self.tensors[id(value)] = self.tensor(value)
             return made
-        if kind is list or kind is tuple or kind is torch.Size:
+        if kind is list or kind is tuple:
             return kind([self.value(each) for each in value])
         if kind is dict and all(type(name) is str for name in value):
             return {name: self.value(each) for name, each in value.items()}

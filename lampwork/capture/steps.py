@@ -47,15 +47,15 @@ def begun(frame: Frame) -> tuple[list[Any], int, Any]:
 class TorchMachine(Machine):
     """A machine whose program cannot catch what stops capture.
 
-    `stop_at`: the step before which to raise `StopHere`; 0: none. An error that a tensor operator raises on fakes
-    becomes what eager raises, or, where that is not certain, is a break, also in captures that may not end at one: the
-    program may catch it.
+    `stop_at`: the step before which to raise `StopHere`; 0: none. `native_errors`: an error that a tensor operator
+    raises on fakes becomes what eager raises, or, where that is not certain, is a break.
     """
 
-    def __init__(self, world: Any, stop_at: int = 0) -> None:
+    def __init__(self, world: Any, stop_at: int = 0, native_errors: bool = False) -> None:
         super().__init__(world)
         self.steps = 0
         self.stop_at = stop_at
+        self.native_errors = native_errors
         #: Exceptions, with the step that raised each first; 0: a `raise` statement, an unbound variable, or what eager
         #: raises.
         self.first_raised: dict[int, tuple[BaseException, int]] = {}
@@ -131,7 +131,7 @@ class TorchMachine(Machine):
         if fresh and id(error) not in self.first_raised:
             number = frame.code.instructions[frame.index - 1][0]
             certain = number == OP["RAISE_VARARGS"] or number not in STEP_NUMBERS
-            if isinstance(error, Exception) and self._raised_by_operator(error):
+            if self.native_errors and isinstance(error, Exception) and self._raised_by_operator(error):
                 eager = eager_error(self.world.recorder, frame, begun(frame)[0], error)
                 if eager is None:
                     raise break_for(error)
@@ -163,7 +163,9 @@ class TorchMachine(Machine):
             function = operands[1] if operands[0] is NULL else operands[0]
             if type(getattr(function, "__self__", None)) is Fake:
                 return True  # a method of a tensor
-            return any(map(_holds_number, operands)) or self._is_operator(function)
+            return any(map(_holds_number, operands)) or (
+                self._is_operator(function) and any(map(_holds_fake, operands))
+            )
         return number in _OPERATIONS and any(_holds_fake(each, 1 if type(each) is tuple else 0) for each in operands)
 
     def _calls_torch(self, frame: Frame) -> bool:
