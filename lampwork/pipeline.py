@@ -22,7 +22,6 @@ from lampwork._torch import InitialStates
 from lampwork.backends import backend_of
 from lampwork.capture.capture import capture
 from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
-from lampwork.capture.record.library_warnings import show as show_warnings
 from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
 from lampwork.config import Settings, environment
@@ -99,7 +98,7 @@ def compile_call(
                 states.keep(stop.optimizers)
             return _broken_artifact(function, stop, seconds)
         observer("capture", region)
-        stepped, warned = region.optimizers, region.warnings
+        stepped = region.optimizers
         try:
             artifact = compile_region(region, settings, observer, seconds)
             specialised = tuple(region.sizes.specialised()) if region.sizes is not None else ()
@@ -111,7 +110,7 @@ def compile_call(
             with _stage("capture", seconds), uninterrupted():
                 fixed = capture_as(_FIXED, not settings.fullgraph)
             observer("capture", fixed)
-            stepped, warned = fixed.optimizers, fixed.warnings
+            stepped = fixed.optimizers
             artifact = compile_region(fixed, settings, observer, seconds, prove=True)
         if region.sizes is not None and region.sizes.wrongly_supposed():  # a later stage asked
             if states is not None:
@@ -122,8 +121,6 @@ def compile_call(
         if states is not None:
             states.keep(stepped)
         made = states.notes if states is not None else ()
-        if warned and not isinstance(artifact.outcome, RunEagerly):
-            show_warnings(warned, region.sizes.of_this_call() if region.sizes is not None else {})
         if observe is None and region.graph is not None:
             _torch.free_nodes(region.graph)
         return replace(artifact, varied=known, specialised=specialised, initial_states=made)

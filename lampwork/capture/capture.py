@@ -269,7 +269,6 @@ class _Attempt:
             versions=versions.made,
             separate=versions.separate,
             inference=versions.inference,
-            warnings=tuple(world.library_warnings.held),
         )
 
     def _check_locks(self, end: Any) -> None:

@@ -41,7 +41,6 @@ from lampwork.capture.outside.names import Names
 from lampwork.capture.outside.open_text import fixed
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.tensor_inputs import TensorInputs
-from lampwork.capture.record.library_warnings import LibraryWarnings
 from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.data import Data
 from lampwork.capture.values.dispatch import Dispatcher, Families
@@ -89,7 +88,6 @@ class TorchWorld(Dispatcher):
         self.histories = Histories(self.loader, self.guards, recorder)
         self.tensor_attributes = TensorAttributes(self)
         self.tensor_calls = TensorCalls(self)
-        self.library_warnings = LibraryWarnings(self.location)
         # Native functions.
         self.rules = Rules(self)
         self.process = ProcessState(self.guards, self.sources)

@@ -117,10 +117,6 @@ class SymbolicSizes(KnownSizes):
         self.supposed[f"s{len(self.sources)}"] = (source, "shape", axis)
         return self.symbol(source, "shape", axis, SUPPOSED_SIZE, 1)
 
-    def of_this_call(self) -> dict[str, int]:
-        """The values of the symbols in the call that is captured."""
-        return {**self.hints, **dict.fromkeys(self.supposed, 1)}
-
     def wrongly_supposed(self) -> frozenset[tuple[Source, str, int]]:
         """Sizes that have to be 1 for the guards to hold for the call at hand: those that the program asked about, or
         all if something else does not hold."""
@@ -129,7 +125,7 @@ class SymbolicSizes(KnownSizes):
         asked = [place for name, place in self.supposed.items() if self._bounds[name][0] > 1]
         if asked:
             return frozenset(asked)
-        actual = self.of_this_call()
+        actual = {**self.hints, **dict.fromkeys(self.supposed, 1)}
         holds = not self._made and all(
             low <= actual[name] <= high for name, (low, high) in self._bounds.items()
         ) and all(

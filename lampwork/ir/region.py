@@ -89,7 +89,6 @@ class Region:
     `vouched`: the libraries of functions that ran natively, on the word of whoever marked them; "" for one that may
     call anything.
     `raised`, `versions`, `separate`, `inference`: as in `ir.program.Program`.
-    `warnings`: of PyTorch's own functions, with text, class, file and line (`capture/record/library_warnings.py`).
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
     """
@@ -117,7 +116,6 @@ class Region:
     versions: tuple[tuple[int, int], ...] = ()
     separate: tuple[int, ...] = ()
     inference: tuple[int, ...] = ()
-    warnings: tuple[tuple[str, type[Warning], str, int], ...] = ()
 
 
 @record

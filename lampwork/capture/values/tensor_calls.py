@@ -7,7 +7,6 @@ out of tensors become sizes. Where that does not make data of them, the call is 
 from __future__ import annotations
 
 from functools import partial
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,19 +84,14 @@ class TensorCalls:
         """What `function` returns, whose own calls of tensor functions are not seen here."""
         if function in _OF_VALUES and not _has_derivative(args, kwargs):
             return self._of_values_alone(function, *args, **kwargs)
-        return self._called(function, args, kwargs)
+        return function(*args, **kwargs)
 
     def _of_values_alone(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         self.recorder.takes_values_alone = True
         try:
-            return self._called(function, args, kwargs)
+            return function(*args, **kwargs)
         finally:
             self.recorder.takes_values_alone = False
-
-    def _called(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if type(function) is FunctionType:
-            return self.world.library_warnings.hold(function, args, kwargs)
-        return function(*args, **kwargs)
 
     def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A native function of tensors, recorded."""
@@ -167,7 +161,7 @@ class TensorCalls:
             args, kwargs = _fixed(args), _fixed(kwargs)
         self.recorder.called_with = args, tuple(kwargs.values())
         writes = self.recorder.writes
-        result = self._called(function, args, kwargs)
+        result = function(*args, **kwargs)
         if kwargs.get("out") is not None and self.recorder.writes == writes:
             # Where Python intercepts operators, `linalg.matrix_rank` computes a tensor that it drops.
             remedy = "Copy its result into the tensor instead."
