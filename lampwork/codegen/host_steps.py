@@ -373,10 +373,11 @@ def _tensors_of(step: Extern) -> Iterator[str]:
             pending.extend(value)
 
 
-#: How names of ATen's operators begin that take whatever numbers there are. Others may be among them.
+#: How the names of operators of ATen begin that raise for no contents and no arguments that a graph can have. The list
+#: may be short of some: a generator is saved for nothing then.
 _TOTAL = (
     "addmm", "mm", "baddbmm", "bmm", "addmv", "mv", "dot", "convolution", "mkldnn", "native_dropout", "_scaled_dot",
-    "rand.", "rand_like", "randn", "randperm", "uniform", "exponential", "empty", "copy", "clone", "cumsum", "cumprod",
+    "rand.", "rand_like", "randn", "randperm", "empty", "copy", "clone", "cumsum", "cumprod",
     "sort", "topk", "native_layer_norm", "native_batch_norm",
 )  # fmt: skip
 
