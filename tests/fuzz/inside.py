@@ -11,6 +11,7 @@ infinities.
     ldexp(1.0, 0.3)       of a double and a float: the power is rounded to a float
     nuttall(5)            0.36 - 0.49 + 0.14 - 0.01, by cosines, in a function written in Python
     layer_norm([c] * 9)   c less the mean is 0, or what the mean is rounded by: of a large c, more than all else
+    var([c] * 6, dim=())  the derivative is that times infinity (PyTorch counts the elements of no dimension: 1)
     arange(-2, 1, 0.1)    -2 + 20 * 0.1 is 0 or -6e-9: where vectors begin, the sum is rounded, too
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
@@ -99,6 +100,8 @@ def _sinc(noise: Callable, x: torch.Tensor) -> torch.Tensor:
 
 
 def _log_add_exp(noise: Callable, x: torch.Tensor, y: Any, *, base: float) -> torch.Tensor:
+    dtype = torch.result_type(x, y)
+    x, y = x.to(dtype), y.to(dtype)  # differences of truth values are refused
     greater = torch.maximum(x, y)
     powers = torch.exp if base == math.e else torch.exp2
     found = greater + noise(torch.log1p(powers(-(x - y).abs())) / math.log(base))
@@ -247,10 +250,12 @@ _BACKWARD = frozenset({
     torch.ops.aten.tanh_backward.default, torch.ops.aten.sigmoid_backward.default,
     torch.ops.aten.gelu_backward.default,
 })  # fmt: skip
+#: Operators that derivatives are made of, whose results are rounded and subtracted from what they are near to.
+_INSIDE_BACKWARD = frozenset({torch.ops.aten.mean.default, torch.ops.aten.mean.dim})
 
 
 class InsideBackward(TorchDispatchMode):
-    """While it is on, what the kernels of the table read is disturbed."""
+    """While it is on, what the kernels of the table read is disturbed, and what means give."""
 
     def __init__(self, noise: Any) -> None:
         super().__init__()
@@ -259,7 +264,8 @@ class InsideBackward(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _BACKWARD:
             args = tuple([self.noise(each) if isinstance(each, torch.Tensor) else each for each in args])
-        return call(func, args, kwargs)
+        result = call(func, args, kwargs)
+        return self.noise(result) if func in _INSIDE_BACKWARD else result
 
 
 #: What functions written in Python are made of whose results are rounded.

@@ -107,7 +107,7 @@ def _differentiate(results: Any, arguments: list[Argument], outcome: Outcome, no
             weights.append(noise(weight) if noise else weight)
     if not roots:
         return
-    with InsideBackward(noise) if noise else nullcontext():
+    with InsideBackward(noise) if noise and not noise.stays_outside else nullcontext():
         torch.autograd.backward(roots, weights)
     for index, each in enumerate(arguments):
         if each.leaf.requires_grad:
@@ -168,6 +168,7 @@ class Oracle:
         self._wide: Outcome | None = None
         self._on_cpu: Outcome | None = None
         self._noisy: list[Outcome] = []
+        self._outside: list[Outcome] = []
         self._seen: dict[int, Any] = {}
         self._spread: dict[str, dict[str, Any]] = {}
 
@@ -218,12 +219,16 @@ class Oracle:
         return self._on_cpu
 
     def noisy(self, count: int) -> list[Outcome]:
-        """`count` runs, every third of which is disturbed eight times as much."""
+        """`count` runs, every third of which is disturbed eight times as much; and a sixth as many that are disturbed
+        outside of operators alone."""
         while len(self._noisy) < count:
             index = len(self._noisy)
             noise = Noise(index, 8.0 if index % 3 == 2 else 2.0, self._seen, index > 8 and index % 4 == 0)
             self._noisy.append(self._disturbed(noise, noise))
-        return self._noisy
+        while len(self._outside) < count // 6:
+            noise = Noise(len(self._outside), 4.0, stays_outside=True)
+            self._outside.append(self._disturbed(noise, noise))
+        return [*self._noisy, *self._outside]
 
     def noisy_elsewhere(self, count: int) -> Iterator[list[dict[str, Any]]]:
         """What `count` disturbed runs give for operands of each other layout, by label."""
@@ -246,7 +251,8 @@ class Oracle:
             elif wide:
                 names[name] = _wide(each)
         function = self.program.function(NOISY_WIDE if wide else NOISY, names, self.device)
-        with Inside(noise), Overflow(noise) as overflow:
+        overflow = Overflow(noise)
+        with Inside(noise), nullcontext() if noise.stays_outside else overflow:
             outcome = run_call(function, self.program, self.call, wide, self.device, noise)
         outcome.has_overflowed = overflow.has_replaced
         return outcome
@@ -280,7 +286,9 @@ class Noise:
     `seen` keeps between runs the least and the greatest that elements of results were. With `is_whole`, those with a
     whole number in between are that: a sum whose sign is a matter of rounding may be zero, too, where a logarithm ends,
     and one whose fraction is may have none, where powers of negative numbers begin and gamma functions end. `eps`: the
-    unit, where it is not that of the elements' type.
+    unit, where it is not that of the elements' type. `stays_outside`: no dispatch mode disturbs operators from inside.
+    Under one, PyTorch differentiates some by formulas that always hold (`prod`: infinity times 0, where two factors are
+    0), and otherwise looks at contents first.
     """
 
     def __init__(
@@ -290,6 +298,7 @@ class Noise:
         seen: dict[int, Any] | None = None,
         is_whole: bool = False,
         eps: float | None = None,
+        stays_outside: bool = False,
     ) -> None:
         self.units, self._seed, self._alike = int(units), seed, bool(seed % 2)
         self._eps = eps
@@ -299,6 +308,7 @@ class Noise:
         self._seen = seen if seen is not None else {}
         self._is_whole = is_whole
         self._results = 0
+        self.stays_outside = stays_outside
 
     @property
     def keeps_ties(self) -> bool:

@@ -527,8 +527,10 @@ def _normalised(rows: Callable[[Call, torch.Tensor, str], torch.Tensor], by_sums
         rises, falls, crosses = _sides(_finite(x), call.limit * scale, over)
         running = {each: call[each].clone() for each in ("running_mean", "running_var") if call[each] is not None}
         whole = _first(call.on(**{name: x}, **running))
-        # What is left of a row whose variance is infinite: nothing, or NaN where a deviation from the mean is, too.
-        of_zeros = _first(call.on(**{name: torch.zeros_like(x)}, **running))
+        # What is left of a row whose variance is infinite, whatever is added to that: nothing, or NaN where a deviation
+        # from the mean is, too.
+        added = {each: 1.0 for each in ("eps", "epsilon") if call[each] is not None}
+        of_zeros = _first(call.on(**{name: torch.zeros_like(x)}, **added, **running))
         found: Found = {0: Open((whole, of_zeros), is_lost=rises | falls if by_sums else crosses, differs=is_open)}
         for each in running:
             up, down = rises.view(-1), falls.view(-1)

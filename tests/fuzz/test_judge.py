@@ -487,3 +487,46 @@ def test_numbers_of_one_magnitude_are_disturbed_alike():
         made = Noise(seed, 8.0)(numbers)
         if seed % 2:
             assert torch.equal(made[::2], -made[1::2])
+
+
+def test_derivatives_of_products_are_computed_by_other_formulas_under_a_mode():
+    """Where two factors are 0 it is 0, whatever it is multiplied by: by the formula that always holds, infinity times 0."""
+    inputs = (Input((2, 3), "float32", leaf="leaf", values="quarters"),)
+    program = planted_program(
+        "v1 = torch.cat([x0 * 0, x0]).prod()", "v8 = torch.special.ndtri(v1)", "v9 = F.layer_norm(x0 * 3, (3,))",
+        results=("v8", "v9"), inputs=inputs, **LEAF
+    )  # fmt: skip
+    pattern = r"F\.layer_norm\((.*), \(3,\)\)"
+    deviation = "(\\1 - (\\1).mean(1, True))"
+    composed = rf"{deviation} * ({deviation}.square().mean(1, True) + 1e-5).rsqrt()"
+    assert check(program, Planted(pattern, composed)).finding is None
+    found = check(program, Planted(pattern, f"({composed}) * 1.001")).finding
+    assert found is not None and found.kind == judge.WRONG_VALUES
+    doubled = Planted(
+        pattern, r"doubled(F.layer_norm(\1, (3,)))", doubled=lambda x: WithSlope.apply(x, x, 1.01 + 0 * x)
+    )
+    assert check(program, doubled).finding.kind == judge.WRONG_GRADIENTS
+
+
+def test_a_deviation_of_equal_numbers_is_a_matter_of_rounding():
+    """It is multiplied by infinity, where the variance counts the elements of no dimension."""
+    inputs = (Input((1,), "float64", leaf="leaf", values="quarters"),)
+    program = planted_program("v1 = (x0 * 0.7).expand(6) * 1", "v9 = torch.var(v1, ())", inputs=inputs, **LEAF)
+    turned = Planted(
+        r"torch\.var\(v1",
+        "torch.var(turned(v1)",
+        turned=lambda x: WithSlope.apply(x, x.detach(), -x.detach() / x.detach()),
+    )
+    assert check(program, turned).finding is None
+    finite = Planted(r"torch\.var\(v1, \(\)\)", "(torch.var(v1.detach(), ()) + 0 * v1.sum())")
+    assert check(program, finite).finding.kind == judge.WRONG_GRADIENTS
+
+
+def test_a_sum_of_powers_of_a_number_and_a_truth_value():
+    """The disturbed runs subtracted them, which raises, and disturbed nothing."""
+    inputs = (Input((6,), "float32"), Input((6,), "bool"), Input((40, 33), "float64"))
+    texts = "v1 = torch.logaddexp2(x0, x1)", "v9 = x2.sum(0)"
+    program = planted_program(*texts, results=("v1", "v9"), inputs=inputs)
+    pattern = r"x2\.sum\(0\)"
+    assert check(program, Planted(pattern, "x2.flip(0).contiguous().sum(0)")).finding is None
+    assert check(program, Planted(pattern, "x2.sum(0) * (1 + 1e-12)")).finding.kind == judge.WRONG_VALUES

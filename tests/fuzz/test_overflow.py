@@ -453,3 +453,15 @@ def test_what_float64_refuses_is_empty():
     for replacement, kind in (("x0 * 3", None), ("x0 * 3.001", judge.WRONG_VALUES)):
         found = check(program, Planted(r"x0 \* 3", replacement)).finding
         assert (found and found.kind) == kind
+
+
+def test_a_variance_that_is_infinite_whatever_is_added_to_it():
+    """Less a half it is infinite as well: the row vanishes, but for the bias. That of a row in range is as it is."""
+    large = "3e38"
+    rows = f"torch.tensor([[{large}, -{large}, 0.5, 1], [4.0, 2, 3, 5]])[:, None]"
+    program = planted_program(f"v1 = {rows} + x0[0, 0] * 0", "v9 = F.group_norm(v1, 1, eps=-0.5)",
+                              inputs=(Input((2, 3), "float32", values="unit"),))  # fmt: skip
+    vanishes = lambda place: lambda x: torch.where(torch.arange(2).view(2, 1, 1) == place, 0.0, x)
+    for place, kind in ((0, None), (1, judge.WRONG_VALUES)):
+        found = finding(program, r"(F\.group_norm\(.*\))", r"vanishes(\1)", vanishes=vanishes(place))
+        assert (found and found.kind) == kind
