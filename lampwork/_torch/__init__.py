@@ -135,6 +135,7 @@ if TYPE_CHECKING:
         BackwardHookFunction,
         FunctionNode,
         are_saved_tensors_hooked,
+        backward_pass,
         finds_freed_history,
         gradients_of_transform,
         is_batched,

@@ -181,6 +181,11 @@ def selective_context(result: object) -> Any:
         return SelectiveCheckpointContext(is_recompute=False)
 
 
+def backward_pass() -> int:
+    """In a backward: the number of the pass that the engine makes; no two have the same."""
+    return torch._C._current_graph_task_id()
+
+
 def is_executed(node: Node) -> bool:
     """In a backward: whether the engine runs `node`; False for the node of a leaf whose gradient it hands out."""
     try:

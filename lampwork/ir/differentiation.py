@@ -94,9 +94,10 @@ class Joint:
     `moved`: inputs that are given another shape or memory in place, after the forward program. `views`: how results
     that are views of inputs and of outputs are made. `layouts[k]`: of gradient k, where each tangent is laid out as the
     graph has it. `checked`: what eager's autograd saves of what the caller sees. `saves`: it saves any tensor, so
-    that a second backward pass raises. `unnoticed`: what it reads of that without a look at whether it was written,
-    through memory that has a version of its own. `held`: what it saves at all, running statistics and inputs that are
-    `moved`, too; None where that is not known. (Partitioning alone asks for these two.)
+    that a second backward pass raises. `freed`: for each of its nodes that do, once, the tangents that lead there: a
+    pass for one of them frees what one for another needs. `unnoticed`: what it reads without a look at whether it was
+    written, through memory that has a version of its own. `held`: what it saves at all, running statistics and inputs
+    that are `moved`, too; None where that is not known. (Partitioning alone asks for these two.)
     """
 
     results: int
@@ -111,6 +112,7 @@ class Joint:
     layouts: tuple[GradientLayout, ...] = ()
     checked: tuple[Checked, ...] = ()
     saves: bool = True
+    freed: tuple[tuple[int, ...], ...] = ()
     unnoticed: tuple[Checked, ...] = ()
     held: tuple[Checked, ...] | None = None
 

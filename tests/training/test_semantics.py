@@ -95,7 +95,6 @@ COUNTED: dict[tuple[str, str], set[str]] = {
 REFUSED: dict[tuple[str, str], str] = {
     ("function_twice_differentiated", "region"): "cannot be differentiated again",
     ("second_derivative_of_a_written_input", "region"): "cannot be differentiated again",
-    ("results_used_one_after_another", "region"): "Trying to backward through the graph a second time",
 }
 
 

@@ -91,7 +91,8 @@ class _Differentiation:
         layouts = layouts_of([each for _, each in pairs], tangents)
         return Joint(
             self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved, views=views,
-            layouts=layouts, checked=kept.checked, saves=kept.saves, unnoticed=kept.unnoticed, held=kept.held,
+            layouts=layouts, checked=kept.checked, saves=kept.saves, freed=kept.freed, unnoticed=kept.unnoticed,
+            held=kept.held,
         )  # fmt: skip
 
     # What is differentiated -----------------------------------------------------------------------

@@ -32,6 +32,7 @@ class KeptByEager:
     unnoticed: tuple[Checked, ...]
     held: tuple[Checked, ...] | None
     saves: bool
+    freed: tuple[tuple[int, ...], ...]
 
 
 #: A graph input or a result (`True`), by its index.
@@ -70,10 +71,12 @@ def kept_by_eager(
     all_tangents = (1 << len(targets)) - 1
     held: dict[_Owner, int] = {(index, False): all_tangents for index in moved}
     saves = bool(recorder.checkpointed)
+    freed: dict[int, None] = {}
     is_told = not recorder.own_gradients  # autograd does not tell what a user's function keeps
     for node, tangents in reaching(target_fakes).items():
         number = _torch.sequence_number(node)
         if any(number in each for each in recorder.checkpointed):
+            freed[tangents] = None
             continue
         left_out = _left_out(node) if any(number in each for each in recorder.given_numbers) else ()
         kept = list(_torch.tensors_saved_by(node))
@@ -82,8 +85,10 @@ def kept_by_eager(
             hidden = recorder.view_writes.saved(node)
             is_told &= hidden is not None
             kept += hidden or ()
+            freed[tangents] = None
         for name, saved in kept:
             saves = True
+            freed[tangents] = None
             if name in left_out:
                 continue
             saved = viewed.get(_torch.storage_key(saved), saved)
@@ -103,14 +108,16 @@ def kept_by_eager(
         _by_index(unnoticed, count),
         _by_index(held, count) if is_told else None,
         saves,
+        tuple([_numbers(bits, count) for bits in freed]),
     )
 
 
 def _by_index(found: Mapping[_Owner, int], count: int) -> tuple[Checked, ...]:
-    return tuple(
-        Checked(index, is_result, tuple([each for each in range(count) if bits >> each & 1]))
-        for (index, is_result), bits in sorted(found.items())
-    )
+    return tuple(Checked(index, is_result, _numbers(bits, count)) for (index, is_result), bits in sorted(found.items()))
+
+
+def _numbers(bits: int, count: int) -> tuple[int, ...]:
+    return tuple([each for each in range(count) if bits >> each & 1])
 
 
 def _left_out(node: Any) -> tuple[str, ...]:

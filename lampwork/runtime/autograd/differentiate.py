@@ -22,16 +22,17 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Checked, Saved, Tangent
 from lampwork.ir.size import evaluate
 from lampwork.runtime.autograd.gradient_layouts import GradientLayouts
+from lampwork.runtime.autograd.nodes import Call, LampworkRegion, apply_by_groups, groups_of
 from lampwork.runtime.autograd.relaid import Relaid, is_other
-from lampwork.runtime.autograd.replay import EagerHalf, Gone, Kept, Replayed
+from lampwork.runtime.autograd.replay import EagerHalf, Gone, Replayed
 from lampwork.runtime.autograd.result_views import ResultViews
 from lampwork.runtime.autograd.tangents import flags, laid_out, missing
-from lampwork.runtime.launch.host import AssumptionFailed, Rerun
+from lampwork.runtime.launch.host import Rerun
 
 if TYPE_CHECKING:
     from lampwork.runtime.entry import FellBack
     from lampwork.runtime.graphs.sized_graphs import SizedGraphs
-    from lampwork.runtime.graphs.training_graphs import Memory, TrainingGraphs
+    from lampwork.runtime.graphs.training_graphs import TrainingGraphs
 
 #: Runs a program: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -104,6 +105,7 @@ class Differentiated:
         flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
         self.partial = len(joint.outputs) > 1
+        self.groups = groups_of(joint)
         #: How many of the saved tensors, which come last, are saved for the sake of their versions.
         self.checked = len(link.checked)
         #: Whether a backward pass may come again without `retain_graph`: nothing is saved, by eager neither.
@@ -113,19 +115,25 @@ class Differentiated:
         self.call = self.tied if joint.outputs else self.untied
 
     def tied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
-        run = _Call(self, values, generation)
+        run = Call(self, values, generation)
         for index in self.joint.granted:
             values[index].requires_grad_()
         tracked = [values[index] for index in self.tracked]
         if torch.is_grad_enabled():
-            outputs = LampworkRegion.apply(run, *tracked)
+            outputs = self.apply(run, *tracked)
         else:  # the program enables it itself
             with torch.enable_grad():
-                outputs = LampworkRegion.apply(run, *tracked)
+                outputs = self.apply(run, *tracked)
         if type(outputs) is not tuple:
             outputs = (outputs,)
         results, run.results = run.results, ()  # the history owns `run`, and must own no result
         return self.finished(results, outputs, values)
+
+    def apply(self, run: Call, *tracked: torch.Tensor) -> Any:
+        """The differentiated results, with their history."""
+        if self.groups is None:
+            return LampworkRegion.apply(run, *tracked)
+        return apply_by_groups(run, self.groups, tracked)
 
     def untied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
         """For results that are views of inputs, and nothing else is differentiated."""
@@ -165,7 +173,7 @@ class Differentiated:
             made[index] = seen.detach() if kind.startswith("detached") else seen
         return made
 
-    def needed(self, ctx: Any, run: _Call, tangents: Sequence[Any]) -> list[torch.Tensor] | None:
+    def needed(self, ctx: Any, run: Call, tangents: Sequence[Any]) -> list[torch.Tensor] | None:
         """The saved tensors, with zeros for those that were written since and are not needed for the tangents that are
         defined; None where one is."""
         present = {index for index, tangent in enumerate(tangents) if tangent is not None}
@@ -189,7 +197,7 @@ class Differentiated:
                 memory[index] = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).zero_()
         return memory
 
-    def gradients(self, run: _Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+    def gradients(self, run: Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
         """What the backward program returns for tangents, of which None are zeros. `saved` is emptied."""
         layouts = self.link.tangents if self.fixed else run.layouts
         inputs = saved[: len(self.link.saved_inputs)]
@@ -230,7 +238,7 @@ class Differentiated:
         return defined
 
     def relaid_gradients(
-        self, run: _Call, saved: list[Any], tangents: Sequence[Any], layouts: Sequence[Tangent]
+        self, run: Call, saved: list[Any], tangents: Sequence[Any], layouts: Sequence[Tangent]
     ) -> Sequence[Any] | None:
         """`gradients`, by a program that takes the tangents as they are laid out; None where there is none."""
         assert self.relaid is not None
@@ -264,7 +272,7 @@ class Differentiated:
     def plain_gradients(
         self,
         backward: Run,
-        run: _Call,
+        run: Call,
         saved: list[Any],
         inputs: Sequence[torch.Tensor],
         tangents: Sequence[Any],
@@ -291,7 +299,7 @@ class Differentiated:
     def gradients_by_eager(
         self,
         backward: Run,
-        run: _Call,
+        run: Call,
         inputs: Sequence[torch.Tensor],
         tangents: Sequence[Any],
         kept: list[Any] | None,
@@ -334,10 +342,10 @@ class Differentiated:
                 raise
             return None
 
-    def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: _Call, ctx: Any) -> Sequence[Any]:
+    def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: Call, edges: Sequence[Any]) -> Sequence[Any]:
         """The gradients `found` in eager's strides; as they are where these are not found out."""
         try:
-            return self.layouts.arranged(found, tangents, run, ctx)
+            return self.layouts.arranged(found, tangents, run, edges)
         except Exception as error:
             if environment.strict or signals.raised_by_handler(error) or isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -345,7 +353,7 @@ class Differentiated:
             self.fell_back(Diagnostic("run-failed", why), 0.0)
             return found
 
-    def batched_gradients(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> Sequence[Any]:
+    def batched_gradients(self, run: Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> Sequence[Any]:
         """`gradients` of many tangents at once, which `vmap` wraps: by eager. Raises RuntimeError where it cannot."""
         start = time.perf_counter()
         try:
@@ -359,7 +367,7 @@ class Differentiated:
         return found
 
     def replay(
-        self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any], history: bool = False
+        self, run: Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any], history: bool = False
     ) -> list[Any]:
         """Gradients (with a `history`) computed by eager from the region's inputs, which what was `saved` begins with.
         Raises `Gone` where it cannot."""
@@ -376,7 +384,7 @@ class Differentiated:
         return found
 
     def differentiable_gradients(
-        self, run: _Call, saved: list[Any], tangents: Sequence[Any], leaves: Sequence[torch.Tensor]
+        self, run: Call, saved: list[Any], tangents: Sequence[Any], leaves: Sequence[torch.Tensor]
     ) -> Sequence[Any]:
         """`gradients` with a history, computed by eager; with one that refuses to be differentiated where it cannot.
         `leaves`: inputs of the region."""
@@ -391,171 +399,6 @@ class Differentiated:
         with torch.no_grad():
             plain = self.gradients(run, saved, tangents)
         return _refusing(plain, [each for each in sources if each is not None and each.requires_grad], why)
-
-
-class _Call:
-    """One call of the forward program, and what its backward needs beside saved tensors."""
-
-    __slots__ = (
-        "owner",
-        "values",
-        "generation",
-        "results",
-        "sizes",
-        "layouts",
-        "devices",
-        "hooked",
-        "kept",
-        "versions",
-        "runner",
-        "memory",
-    )
-
-    def __init__(self, owner: Differentiated, values: Sequence[Any], generation: object) -> None:
-        self.owner, self.values, self.generation = owner, values, generation
-        self.results: Sequence[Any] = ()
-        self.sizes: tuple[int, ...] = ()
-        self.layouts: tuple[Tangent, ...] = ()
-        self.devices: tuple[tuple[torch.dtype, torch.device], ...] = ()
-        #: Of saved tensors, where hooks may hand back others.
-        #: What hooks on saved tensors were handed.
-        self.hooked: tuple[_Handed, ...] = ()
-        self.kept: Kept | None = None
-        #: Of saved tensors, where the backward pass may do without some.
-        self.versions: tuple[int, ...] = ()
-        #: What runs the backward pass, and where its graph reads what the forward graph saved.
-        self.runner: TrainingGraphs | None = None
-        self.memory: Memory | None = None
-
-
-class LampworkRegion(torch.autograd.Function):
-    """One node of eager's autograd for a whole region."""
-
-    @staticmethod
-    @_torch.hide_from_peer
-    def forward(ctx: Any, run: _Call, *tracked: torch.Tensor) -> Any:
-        owner, values = run.owner, run.values
-        joint, link = owner.joint, owner.link
-        for index in owner.written:
-            if values[index]._is_view():
-                raise Rerun from AssumptionFailed("an input that is written, and differentiated, is a view")
-        hooked = _torch.are_saved_tensors_hooked()
-        token: tuple[torch.Tensor, ...] = ()
-        if owner.graphs is None or hooked:
-            results = owner.forward(values, run.generation)
-        else:
-            results, passed = owner.graphs.call(values, run.generation)
-            if passed is not None:
-                run.runner, run.memory = passed.runner, passed.memory
-                token = (passed.token,) if passed.token is not None else ()
-                del passed
-        outputs = []
-        for each in joint.outputs:
-            output = values[each.index] if each.written else results[each.index]
-            if not each.written and output._is_view():
-                # What is saved of it is the same object: a write to the output is noticed by its version.
-                output = _alone(output)
-                results = [*results[: each.index], output, *results[each.index + 1 :]]
-            outputs.append(output)
-        run.results = results
-        ctx.run = run
-        ctx.set_materialize_grads(False)
-        if owner.written:
-            ctx.mark_dirty(*[values[index] for index in owner.written])
-        run.sizes = tuple([results[index] for index in link.numbers])
-        run.devices = tuple([(output.dtype, output.device) for output in outputs])
-        if not owner.fixed:
-            run.layouts = tuple([_layout(output) for output in outputs])
-        saved = [values[index].detach() if index in joint.moved else values[index] for index in link.saved_inputs]
-        if run.memory is None:
-            saved += [results[index] for index in link.saved_results]
-        else:
-            saved += [results[index] for index in run.memory.watched]
-            saved += token
-        for place in link.unnoticed:
-            if place < len(link.saved_inputs) or run.memory is None:
-                saved[place] = saved[place].data
-        if hooked:
-            run.hooked = tuple([_handed(tensor) for tensor in saved])
-        if link.checked:
-            saved += owner.to_be_checked(values, results, outputs)
-        if owner.partial and run.memory is None and not hooked:
-            run.versions = tuple([tensor._version for tensor in saved])
-        ctx.save_for_backward(*saved)
-        if owner.kept:
-            run.kept = Kept([values[index] for index in owner.kept])
-        run.values = ()
-        return tuple(outputs)
-
-    @staticmethod
-    @_torch.hide_from_peer
-    def backward(ctx: Any, *tangents: Any) -> Any:
-        run: _Call = ctx.run
-        owner = run.owner
-        if all(each is None for each in tangents):  # eager would not run the nodes: what they saved may be gone
-            _torch.release_saved_tensors(ctx)
-            return (None,) * (1 + len(owner.tracked))
-        try:
-            saved = [] if owner.repeats and run.memory is None else list(ctx.saved_tensors)
-        except RuntimeError:
-            needed = owner.needed(ctx, run, tangents)
-            if needed is None:
-                raise
-            saved = needed
-        if owner.checked:
-            del saved[-owner.checked :]
-        if run.hooked:
-            saved = [_handed_back(tensor, handed) for tensor, handed in zip(saved, run.hooked, strict=True)]
-        _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it
-        if any(each is not None and _torch.is_batched(each) for each in tangents):
-            found = owner.batched_gradients(run, saved, tangents)
-        elif torch.is_grad_enabled():
-            leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
-            found = owner.differentiable_gradients(run, saved, tangents, leaves)
-        else:
-            found = owner.arranged(owner.gradients(run, saved, tangents), tangents, run, ctx)
-        return None, *found, *owner.no_gradients
-
-
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, not as a view of another: autograd refuses to write to views that a function returns."""
-    with _torch.below_autograd():
-        alone = torch.ops.aten.alias.default(tensor)
-    version = _torch.version_of(tensor)
-    if version:
-        _torch.set_versions((alone,), (version,))
-    return alone
-
-
-def _layout(output: torch.Tensor) -> Tangent:
-    """The layout of an output's tangent, as capture assumed it."""
-    shape = tuple(output.shape)
-    dense = torch.empty_like(output, device="meta")
-    strides = output.stride() if dense.stride() == output.stride() else dense.contiguous().stride()
-    return Tangent(shape, strides)
-
-
-#: Shape, strides, element type and device.
-_Handed = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
-
-
-def _handed(tensor: torch.Tensor) -> _Handed:
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
-
-
-def _handed_back(tensor: torch.Tensor, handed: _Handed) -> torch.Tensor:
-    """What a hook handed back, in the strides and the element type that the backward program was compiled for. Raises
-    RuntimeError where it has another shape, or lies on another device, than what the hook was given."""
-    shape, strides, dtype, device = handed
-    if tensor.shape != shape or tensor.device != device:
-        raise RuntimeError(
-            f"a hook on saved tensors was given {list(shape)} on {device} and handed back {list(tensor.shape)} on "
-            f"{tensor.device}: a backward pass that lampwork compiled does not take that"
-        )
-    if tensor.stride() == strides and tensor.dtype == dtype:
-        return tensor
-    with torch.no_grad():
-        return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(tensor)
 
 
 class _Refusing(torch.autograd.Function):

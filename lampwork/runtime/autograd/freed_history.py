@@ -11,6 +11,14 @@ import torch
 
 from lampwork import _torch
 
+#: What eager's engine says.
+SECOND_TIME = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+    "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+    "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
+    "you need to access saved tensors after calling backward."
+)
+
 
 class Spent(torch.autograd.Function):
     """The history of such a result."""
@@ -27,12 +35,7 @@ class Spent(torch.autograd.Function):
     @staticmethod
     @_torch.hide_from_peer
     def backward(ctx: object, *gradients: object) -> Any:
-        raise RuntimeError(
-            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-            "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-            "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
-            "you need to access saved tensors after calling backward."
-        )
+        raise RuntimeError(SECOND_TIME)
 
 
 def spent(tensor: torch.Tensor) -> torch.Tensor:

@@ -38,17 +38,17 @@ class GradientLayouts:
         #: Inputs of which results are views: gradients of these are added to the region's before they arrive.
         self.viewed = frozenset(link.joint.views.inputs)
 
-    def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: Any, ctx: Any) -> Sequence[Any]:
-        """The gradients `found`, as eager would hand them on. `run.layouts`: as for `Tangent`, where those vary."""
+    def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: Any, edges: Sequence[Any]) -> Sequence[Any]:
+        """The gradients `found`, as eager would hand them on to the nodes of `edges`. `run.layouts`: as for `Tangent`,
+        where those vary."""
         key = (run.sizes, tuple([None if each is None else each.stride() for each in tangents]))
         plan = self.plans.get(key, _NEW)
         if plan is None:
             return found
         if plan is _NEW:
-            plan = self.plan(key, found, tangents, run, ctx)
+            plan = self.plan(key, found, tangents, run, edges)
             if plan is None:
                 return found
-        edges = ctx.next_functions
         arranged = list(found)
         for index, layout in plan:
             gradient = found[index]
@@ -66,7 +66,7 @@ class GradientLayouts:
                 arranged[index] = in_strides(gradient, strides)
         return arranged
 
-    def plan(self, key: Any, found: Sequence[Any], tangents: Sequence[Any], run: Any, ctx: Any) -> Any:
+    def plan(self, key: Any, found: Sequence[Any], tangents: Sequence[Any], run: Any, edges: Sequence[Any]) -> Any:
         layouts = self.link.tangents if all(each.strides for each in self.link.tangents) else run.layouts
         sizes = dict(zip(self.link.symbols, run.sizes))
         expected: Sequence[GradientLayout | None] | None
@@ -75,7 +75,7 @@ class GradientLayouts:
             for tangent, layout in zip(tangents, layouts or self.link.tangents, strict=True)
         ):
             expected = self.link.joint.layouts
-        elif self.is_hidden(ctx):
+        elif self.is_hidden(edges):
             return None  # for now: more may be seen of the next call's
         else:
             expected = self.relaid(tangents, sizes) or self.link.joint.layouts
@@ -94,18 +94,19 @@ class GradientLayouts:
         self.plans[key] = plan or None
         return plan or None
 
-    def is_hidden(self, ctx: Any) -> bool:
+    def is_hidden(self, edges: Sequence[Any]) -> bool:
         """Whether all gradients are added up in dense leaves, whose strides they get whatever their own are."""
         if self.has_dense_leaves is False or not self.viewed.isdisjoint(self.link.joint.wanted):
             return False
-        nodes = [node for node, _ in ctx.next_functions[: len(self.link.joint.wanted)]]
+        nodes = [node for node, _ in edges[: len(self.link.joint.wanted)]]
         if self.has_dense_leaves is None:  # guards say so of the next call's, too
             leaves = [getattr(node, "variable", None) for node in nodes]
             self.has_dense_leaves = all(each is not None and _has_strides_of_its_own(each) for each in leaves)
             if not self.has_dense_leaves:
                 return False
         # Where `torch.autograd.grad` hands out gradients, the engine runs no other leaf's node.
-        return _torch.is_executed(nodes[0]) and not any(node.variable._backward_hooks for node in nodes)
+        reached = [node for node in nodes if node is not None]
+        return _torch.is_executed(reached[0]) and not any(node.variable._backward_hooks for node in reached)
 
     def relaid(self, tangents: Sequence[Any], sizes: dict[str, int]) -> Sequence[GradientLayout | None] | None:
         replay = self.link.replay

@@ -324,7 +324,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     differentiation.Joint: (
         INT, INT, many(of(differentiation.Output)), many(of(differentiation.Made)), INTS, many(INTS), INTS, INTS,
         of(differentiation.Views), many(of(differentiation.GradientLayout)),
-        many(of(differentiation.Checked)), BOOL, many(of(differentiation.Checked)),
+        many(of(differentiation.Checked)), BOOL, many(INTS), many(of(differentiation.Checked)),
         many(of(differentiation.Checked)) | NONE,
     ),
     differentiation.Tangent: (INTS | NONE, INTS | NONE),

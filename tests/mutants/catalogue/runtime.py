@@ -144,18 +144,18 @@ FAULTS = (
         "memory for symbolic sizes keeps its first size",
     ),
     Fault(
-        "saved-of-moved-input", "runtime/autograd/differentiate.py",
+        "saved-of-moved-input", "runtime/autograd/nodes.py",
         "saved = [values[index].detach() if index in joint.moved else values[index] for index in link.saved_inputs]",
         "saved = [values[index].detach() for index in link.saved_inputs]",
         "an input that is changed before the backward pass raises no error",
     ),
     Fault(
-        "unnoticed-with-its-version", "runtime/autograd/differentiate.py",
-        "                saved[place] = saved[place].data\n", "                pass\n",
+        "unnoticed-with-its-version", "runtime/autograd/nodes.py",
+        "            saved[place] = saved[place].data\n", "            pass\n",
         "a write to what eager reads by a view with a version of its own raises",
     ),
     Fault(
-        "written-not-marked", "runtime/autograd/differentiate.py",
+        "written-not-marked", "runtime/autograd/nodes.py",
         "        if owner.written:\n            ctx.mark_dirty(", "        if False:\n            ctx.mark_dirty(",
         "autograd does not learn that an input was written",
     ),
@@ -181,9 +181,21 @@ FAULTS = (
         "packed weights are not made again when a weight is replaced",
     ),
     Fault(
-        "saved-beside-the-output", "runtime/autograd/differentiate.py",
-        "                results = [*results[: each.index], output, *results[each.index + 1 :]]\n", "",
+        "saved-beside-the-output", "runtime/autograd/nodes.py",
+        "            results = [*results[: each.index], output, *results[each.index + 1 :]]\n", "",
         "a write to a view of what is saved is not noticed",
+    ),
+    Fault(
+        "freed-for-all-results", "runtime/autograd/nodes.py",
+        "        frees = frozenset().union(*(each for each in joint.freed if index in each))\n",
+        "        frees = frozenset(range(len(joint.outputs)))\n",
+        "a backward pass frees what results need that share no node with it",
+    ),
+    Fault(
+        "one-node-for-all-inputs", "runtime/autograd/nodes.py",
+        "            inputs.setdefault(tuple(sorted(depends)), []).append(place)\n",
+        "            inputs.setdefault((*range(len(joint.outputs)),), []).append(place)\n",
+        "hooks on inputs that a result does not lead to are called",
     ),
     Fault(
         "path-known-by-its-id", "runtime/guards/interpreter.py",
