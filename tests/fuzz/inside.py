@@ -250,6 +250,8 @@ _BACKWARD = frozenset({
     torch.ops.aten.tanh_backward.default, torch.ops.aten.sigmoid_backward.default,
     torch.ops.aten.gelu_backward.default,
 })  # fmt: skip
+#: Kernels that hand on no gradient where a number is NaN, in vectors, and all of it elsewhere.
+_SHRINKS = frozenset({torch.ops.aten.softshrink_backward.default, torch.ops.aten.hardshrink_backward.default})
 #: Operators that derivatives are made of, whose results are rounded and subtracted from what they are near to.
 _INSIDE_BACKWARD = frozenset({torch.ops.aten.mean.default, torch.ops.aten.mean.dim})
 
@@ -265,6 +267,9 @@ class InsideBackward(TorchDispatchMode):
         if func in _BACKWARD:
             args = tuple([self.noise(each) if isinstance(each, torch.Tensor) else each for each in args])
         result = call(func, args, kwargs)
+        if func in _SHRINKS:
+            handed_on = torch.where(self.noise.sign_like(args[1]) > 0, args[0], 0)
+            return torch.where(args[1].isnan(), handed_on, result)
         return self.noise(result) if func in _INSIDE_BACKWARD else result
 
 

@@ -370,7 +370,8 @@ class Noise:
         if not value.requires_grad:  # which NaN it is, libraries of functions do not agree on
             whole, fraction = _WHOLE[value.dtype]
             other = torch.where(self.sign_like(value) > 0, other, (other.view(whole) | fraction).view(value.dtype))
-        return torch.where(missing, other, value)
+        made = torch.where(missing, other, value.detach())
+        return WithSlope.apply(value, made, torch.ones_like(made)) if value.requires_grad else made
 
     @unwatched
     def __call__(self, value: Any) -> Any:

@@ -530,3 +530,33 @@ def test_a_sum_of_powers_of_a_number_and_a_truth_value():
     pattern = r"x2\.sum\(0\)"
     assert check(program, Planted(pattern, "x2.flip(0).contiguous().sum(0)")).finding is None
     assert check(program, Planted(pattern, "x2.sum(0) * (1 + 1e-12)")).finding.kind == judge.WRONG_VALUES
+
+
+def test_derivatives_of_what_is_not_a_number():
+    """Vectors hand on none of the gradient, the rest of a tensor all of it; the noise on what is read hands on all."""
+    inputs = (Input((8,), "float64", leaf="leaf"),)
+    program = planted_program("v1 = x0 + math.nan", "v9 = F.softshrink(v1)", inputs=inputs, **LEAF)
+    program.names["math"] = math
+    slope = lambda x, by: WithSlope.apply(x, torch.nn.functional.softshrink(x.detach()), torch.full_like(x, by))
+    for by, kind in ((1.0, None), (0.0, None), (20.0, judge.WRONG_GRADIENTS)):
+        planted = Planted(r"F\.softshrink\(v1\)", f"slope(v1, {by})", slope=slope, math=math)
+        found = check(program, planted).finding
+        assert (found and found.kind) == kind, by
+
+
+def test_numbers_of_few_digits_before_wider_ones():
+    """A product of 16 bits vanishes, and infinity times nothing is NaN: in more digits it is infinite."""
+    row = "torch.tensor([6e-5, 2e-7, math.inf, 1.0], dtype=torch.float16)"
+    inputs = (Input((3,), "float32", values="quarters"),)
+    program = planted_program(f"v1 = {row}.prod() + x0 * 0", "v2 = x0 * 0 + 1", "v9 = v2 // v1", inputs=inputs)
+    program.names["math"] = math
+    for other, kind in (("v2 * 0", None), ("v2 * 0 + 3", judge.WRONG_VALUES)):
+        found = check(program, Planted(r"v2 // v1", other, math=math)).finding
+        assert (found and found.kind) == kind, other
+
+
+def test_infinities_that_another_formula_subtracts():
+    """At a pole that disturbed runs miss."""
+    answers = judge._Answers(*[torch.tensor([1.0, 1.0, 1.0])] * 4, *map(torch.tensor, (
+        [True, True, False], [True, False, True], [False] * 3, [False] * 3, [False] * 3)), None)  # fmt: skip
+    assert answers.has(torch.tensor([-math.inf] * 3), torch.zeros(3)).tolist() == [True, False, False]

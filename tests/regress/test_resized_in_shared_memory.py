@@ -48,3 +48,16 @@ def test_one_that_the_program_made_is_compiled():
     y = torch.ones(2)
     assert torch.equal(compiled(y), program(y))
     assert not lampwork.stats(compiled)["fallbacks"] and not lampwork.stats(compiled)["breaks"]
+
+
+@pytest.mark.parametrize("shape, permutation", [((0, 2), (1, 0)), ((0, 2, 1), (1, 2, 0)), ((3, 2, 4), (2, 0, 1))])
+def test_strides_of_an_empty_tensor_that_is_resized(shape, permutation):
+    """They are the operator's, of no elements, too: every tensor without any is contiguous."""
+
+    def program(x):
+        return torch.mul(x, 2, out=torch.empty(0))
+
+    compiled = lampwork.compile(program)
+    x = torch.ones(shape).permute(permutation)
+    expected, found = program(x), compiled(x)
+    assert found.shape == expected.shape and found.stride() == expected.stride()

@@ -276,7 +276,8 @@ def _give_memory(recorder: Recorder, fake: Fake, result: Fake, keeps_strides: bo
     """An empty tensor is resized: it gets memory of its own, with anything in it, for `result`."""
     options = {"dtype": fake.dtype, "device": fake.device}
     size, stride = list(result.size()), list(result.stride())
-    if keeps_strides and not result.is_contiguous():
+    is_empty = any(type(each) is int and each == 0 for each in size)  # contiguous, whatever its strides are
+    if keeps_strides and (is_empty or not result.is_contiguous()):
         made = recorder.call(torch.ops.aten.empty_strided.default, (size, stride), options)
     else:
         made = recorder.call(torch.ops.aten.empty.memory_format, (size,), options)
