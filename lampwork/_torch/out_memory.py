@@ -1,7 +1,8 @@
 """Operators of ATen whose `out=` variant leaves the given tensors where they are, with the shape and strides they have.
 
 `out=` may give a tensor other memory, write past its end on the way (`mse_loss.out` makes its result as large as the
-operands, then small again), refuse its strides, or take them for others (`_softmax.out`). Planned memory is none of its
+operands, then small again), refuse its strides, take them for others (`_softmax.out`), or conjugate it lazily
+(`linalg_lu_solve.out`). Planned memory is none of its
 business: results beside it would be lost. So only operators that were tried are called with `out=`, on PyTorch's
 samples with mixed element types and strides, into storages that end with the result, that go on, and with strides in
 reverse order. `python -m tests.ops.out_memory` makes the table, and tests/ops/test_out_memory.py tries it.
@@ -26,7 +27,7 @@ _KEEPING = """
     heaviside histc histogram.bin_ct huber_loss_backward hypot i0 igamma igammac index.Tensor index_add index_copy
     index_reduce index_select isin.Tensor_Tensor isneginf isposinf kthvalue lcm le.Scalar le.Tensor leaky_relu
     leaky_relu_backward lerp.Scalar lerp.Tensor lgamma linalg_cross linalg_householder_product linalg_ldl_solve
-    linalg_lu_solve linalg_vector_norm log log10 log1p log2 log_sigmoid_backward logaddexp logaddexp2 logical_and
+    linalg_vector_norm log log10 log1p log2 log_sigmoid_backward logaddexp logaddexp2 logical_and
     logical_not logical_or logical_xor logit logit_backward lt.Scalar lt.Tensor max max.dim
     max_pool2d_with_indices max_pool2d_with_indices_backward maximum mean.dim median.dim min min.dim minimum mish mm
     mse_loss_backward mul.Tensor multi_margin_loss mvlgamma nan_to_num nanmedian.dim nansum ne.Scalar ne.Tensor neg

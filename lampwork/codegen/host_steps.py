@@ -278,6 +278,8 @@ class Steps(Expressions):
         shape, strides = dims(buffer.shape), dims(buffer.strides)
         dtype = f"torch.{buffer.dtype}"
         fits = f"{variable}.stride() == {strides} and {variable}.shape == {shape} and {variable}.dtype == {dtype}"
+        if buffer.dtype.startswith("complex"):
+            fits += f" and not {variable}.is_conj()"
         self.emit(f"if {variable} is None or not ({fits}):")
         self.emit(f"    {variable} = restride({variable}, {shape}, {strides}, {dtype})")
         if name in self.slot:

@@ -145,6 +145,25 @@ class Functionalizer:
         self.views[node] = view
         return view
 
+    def add_result(self, node: Node, value: Node) -> None:
+        """The result of an operator. Where that gives it lazily conjugated or negated, memory holds what it stands for:
+        memory has no such bits. The result is a lazy view of what has the inverse."""
+        fake = value.meta["val"]
+        if not (fake.is_conj() or fake.is_neg()):
+            self.add_root(node, value)
+            return
+        value.meta["val"] = self.without_lazy_bits(fake)
+        for op, is_lazy in ((aten._conj_physical.default, fake.is_conj()), (aten.neg.default, fake.is_neg())):
+            if is_lazy:
+                value = self.emit(op, value)
+        self.views[node] = self.with_lazy_bits(self.add_root(node, value), fake, node)
+
+    def without_lazy_bits(self, fake: Fake) -> Fake:
+        for op, is_lazy in ((aten._conj.default, fake.is_conj()), (aten._neg_view.default, fake.is_neg())):
+            if is_lazy:
+                fake = evaluate(op, (fake,), {})
+        return fake
+
     def add_overlapping_inputs(self, nodes: list[Node], members: list[int], beyond: list[Fake]) -> None:
         """One flat root over inputs of a storage, and over what the program reaches `beyond` them, in the smallest of
         their element types; each input is a strided view of it, or of a part of it as another type."""
@@ -370,7 +389,7 @@ class Functionalizer:
             args, kwargs = self.counted_from(node, args, kwargs)
         new = place(self.graph, node.target, args, kwargs, node.meta["val"], node)
         if isinstance(node.meta["val"], Fake):
-            self.add_root(node, new)
+            self.add_result(node, new)
         else:
             self.results[node] = new
 
@@ -394,7 +413,7 @@ class Functionalizer:
         if isinstance(found, list):
             self.views[node] = found[index]
         else:
-            self.add_root(node, select(self.graph, found, index))
+            self.add_result(node, select(self.graph, found, index))
 
     def call_view(self, node: Node) -> None:
         source, *rest = node.args

@@ -10,6 +10,7 @@ infinities.
     softmax([40, 0])      the derivative is (g - sum(g * s)) * s, where s is 1 but for rounding
     ldexp(1.0, 0.3)       of a double and a float: the power is rounded to a float
     nuttall(5)            0.36 - 0.49 + 0.14 - 0.01, by cosines, in a function written in Python
+    sinh(89)              2e38, or half of an exponential that is infinite
     layer_norm([c] * 9)   c less the mean is 0, or what the mean is rounded by: of a large c, more than all else
     var([c] * 6, dim=())  the derivative is that times infinity (PyTorch counts the elements of no dimension: 1)
     arange(-2, 1, 0.1)    -2 + 20 * 0.1 is 0 or -6e-9: where vectors begin, the sum is rounded, too
@@ -114,6 +115,13 @@ def _ldexp(noise: Callable, x: torch.Tensor, y: Any) -> torch.Tensor:
     return x * noise(torch.pow(2.0, y))
 
 
+def _hyperbolic(noise: Any, x: torch.Tensor, *, name: str) -> torch.Tensor:
+    """Vectors take half of exp(x), which is infinite a little sooner; the rest of a tensor does not."""
+    plain = getattr(torch, name)(x)
+    sooner = plain.detach().isfinite() & x.detach().abs().exp().isinf() & (noise.sign_like(x) > 0)
+    return torch.where(sooner, torch.full_like(plain, math.inf).copysign(plain.detach()), plain)
+
+
 def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
     """What an extreme of operands is where zeros of both signs are the least or greatest: either."""
     operands = [*args, *(each for name, each in kwargs.items() if name != "out")]
@@ -184,7 +192,7 @@ _BY_NAME: dict[str, Callable] = {
     "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
     "sigmoid": _sigmoid, "sinc": _sinc, "logaddexp": partial(_log_add_exp, base=math.e),
     "logaddexp2": partial(_log_add_exp, base=2.0), "ldexp": _ldexp, "layer_norm": _layer_norm,
-    "batch_norm": _batch_norm,
+    "batch_norm": _batch_norm, "sinh": partial(_hyperbolic, name="sinh"), "cosh": partial(_hyperbolic, name="cosh"),
 }  # fmt: skip
 _FORMULAS: dict[Any, Callable] = {
     **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},

@@ -560,3 +560,11 @@ def test_infinities_that_another_formula_subtracts():
     answers = judge._Answers(*[torch.tensor([1.0, 1.0, 1.0])] * 4, *map(torch.tensor, (
         [True, True, False], [True, False, True], [False] * 3, [False] * 3, [False] * 3)), None)  # fmt: skip
     assert answers.has(torch.tensor([-math.inf] * 3), torch.zeros(3)).tolist() == [True, False, False]
+
+
+def test_hyperbolic_functions_beside_the_end_of_their_range():
+    inputs = (Input((1,), "float32", values="quarters"),)
+    for number, kind in (("89.1", None), ("88.5", judge.WRONG_VALUES)):
+        program = planted_program(f"v1 = x0 * 0 + {number}", "v9 = torch.sinh(v1)", inputs=inputs)
+        found = check(program, Planted(r"torch\.sinh\(v1\)", "(v1 * math.inf)", math=math)).finding
+        assert (found and found.kind) == kind, number

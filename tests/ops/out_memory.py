@@ -70,6 +70,8 @@ def fault(name: str, args: tuple, kwargs: dict, results: list[torch.Tensor], lay
         beside = torch.cat([memory[:MARGIN], memory[MARGIN + span :]])
         if beside.min() != FILL:
             return "memory beside the result was written"
+        if out.is_conj() or out.is_neg():
+            return "conjugated or negated lazily"
         if not agree(out, result):
             return "other values"
     return ""

@@ -165,11 +165,9 @@ def _run(ctx: Any, run: Call, is_apart: bool = False) -> list[torch.Tensor]:
     return outputs
 
 
-def _gradients(
-    ctx: Any, run: Call, tangents: Sequence[Any], edges: Sequence[Any], is_last: bool = True
-) -> Sequence[Any]:
-    """The gradients of the inputs that want one, None for undefined ones, from what `ctx` has saved. `edges`: the nodes
-    that they go to. `is_last`: nothing of the same backward pass asks for what is saved."""
+def _unpacked(ctx: Any, run: Call, tangents: Sequence[Any]) -> list[torch.Tensor]:
+    """What `ctx` has saved for the backward program. Raises eager's error where it is gone, or was written since and is
+    needed for a tangent that is defined."""
     owner = run.owner
     try:
         saved = [] if owner.repeats and run.memory is None else list(ctx.saved_tensors)
@@ -182,6 +180,16 @@ def _gradients(
         del saved[-owner.checked :]
     if run.hooked:
         saved = [_handed_back(tensor, handed) for tensor, handed in zip(saved, run.hooked, strict=True)]
+    return saved
+
+
+def _gradients(
+    ctx: Any, run: Call, tangents: Sequence[Any], edges: Sequence[Any], is_last: bool = True
+) -> Sequence[Any]:
+    """The gradients of the inputs that want one, None for undefined ones, from what `ctx` has saved. `edges`: the nodes
+    that they go to. `is_last`: nothing of the same backward pass asks for what is saved."""
+    owner = run.owner
+    saved = _unpacked(ctx, run, tangents)
     if is_last:
         _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it
     if any(each is not None and _torch.is_batched(each) for each in tangents):
@@ -324,6 +332,9 @@ class LampworkRegionResults(torch.autograd.Function):
         for place, tangent in zip(groups.results[ctx.group], tangents, strict=True):
             passing.tangents[place] = tangent
         passing.arrived.add(ctx.group)
+        if not groups.reached[ctx.group] and any(each is not None for each in tangents):
+            assert run.saved is not None
+            _unpacked(run.saved.grad_fn, run, passing.tangents)  # no node of inputs looks at what is saved
         return (None,) * (3 + max(1, len(groups.reached[ctx.group])))
 
 

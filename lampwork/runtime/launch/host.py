@@ -277,7 +277,7 @@ def weight_view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides:
 
 def restride(tensor: torch.Tensor, shape: tuple, strides: tuple, dtype: torch.dtype) -> torch.Tensor:
     """What an operator returned, with the strides the program was planned for: a view of it if they differ only where
-    there is nothing to step over (dimensions of size 1), else a copy.
+    there is nothing to step over (dimensions of size 1), else a copy. Nothing of it is lazy.
 
     Raises RuntimeError when the shape or the element type is another than planned, or there is no tensor.
     """
@@ -285,6 +285,7 @@ def restride(tensor: torch.Tensor, shape: tuple, strides: tuple, dtype: torch.dt
         raise RuntimeError(f"an operator returned nothing, planned was {dtype}{list(shape)}")
     if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
         raise RuntimeError(f"an operator returned {tensor.dtype}{list(tensor.shape)}, planned was {dtype}{list(shape)}")
+    tensor = tensor.resolve_conj().resolve_neg()
     if all(size == 1 or step == planned for size, step, planned in zip(shape, tensor.stride(), strides)):
         return tensor.as_strided(shape, strides)
     return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
