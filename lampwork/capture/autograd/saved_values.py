@@ -17,6 +17,7 @@ from typing import Any
 
 from lampwork import _torch
 from lampwork.capture.autograd.reached import reaching
+from lampwork.capture.autograd.view_writes import refuse_without_derivative
 from lampwork.capture.record.recorder import Recorder
 from lampwork.capture.record.reshapes import VIEW_IN_EAGER
 from lampwork.fakes.fake import Fake
@@ -74,6 +75,7 @@ def kept_by_eager(
     freed: dict[int, None] = {}
     is_told = not recorder.own_gradients  # autograd does not tell what a user's function keeps
     for node, tangents in reaching(target_fakes).items():
+        refuse_without_derivative(node)
         number = _torch.sequence_number(node)
         if any(number in each for each in recorder.checkpointed):
             freed[tangents] = None

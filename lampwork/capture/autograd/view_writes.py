@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.fakes.fake import Fake
+from lampwork.fakes.fake import Fake, Unsupported
 from lampwork.fakes.symbolic import by_contents, hint_of
 from lampwork.ir.record import record
+
+_REMEDY = "Call detach() on its operands, or run inference under torch.no_grad()."
 
 
 @record
@@ -44,7 +46,7 @@ class ViewWrites:
 
     def saved(self, node: Any) -> list[tuple[str, Fake]] | None:
         """Of a node that hides another: the tensors that this one saves, each with the attribute that holds it, but for
-        copies, which nobody sees. None where that is not known."""
+        copies, which nobody sees. None where that is not known. Raises `Unsupported` where it has no derivative."""
         noted = self._noted.get(_torch.sequence_number(node))
         if noted is None or noted[0].namespace != "aten":
             return None
@@ -60,9 +62,22 @@ class ViewWrites:
             return None
         if hidden is None:
             return None
+        refuse_without_derivative(hidden)
         fakes = {_torch.storage_key(each): fake for each, fake in made.values()}
         found = [(name, fakes.get(_torch.storage_key(each))) for name, each in _torch.tensors_saved_by(hidden)]
         return [(name, fake) for name, fake in found if fake is not None]
+
+
+def refuse_without_derivative(node: Any) -> None:
+    """Refuses a node of an operator that has no derivative: eager's engine raises when it comes there, also where that
+    leads to no input."""
+    if type(node).__name__ == "NotImplemented":
+        reason = "an operator on the way to it has no derivative"
+        raise Unsupported(
+            f"a result of this call requires grad, and the region is not differentiated: {reason}",
+            _REMEDY,
+            "needs-grad",
+        )
 
 
 def _kept(value: Any) -> Any:
