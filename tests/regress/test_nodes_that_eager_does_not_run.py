@@ -281,3 +281,21 @@ def test_what_a_pass_has_read_is_freed_with_a_result_alive():
         _ = saved.saved_tensors
     with pytest.raises(RuntimeError, match="second time"):
         other.backward()
+
+
+def test_a_result_that_needs_nothing_keeps_nothing():
+    """It is differentiated after what was saved is gone, and once more."""
+
+    def run(function):
+        given = leaves()
+        loss, doubled = function(*given)
+        loss.backward()
+        saved = getattr(loss.grad_fn, "run", None)
+        if saved is not None:
+            with pytest.raises(RuntimeError, match="second time"):
+                _ = saved.saved.grad_fn.saved_tensors
+        for _ in range(2):
+            doubled.sum().backward()
+        return [each.grad for each in given]
+
+    of_each(lambda x, y: ((x.exp() * y.sin()).sum(), -y), run)

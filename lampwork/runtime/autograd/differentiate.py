@@ -106,6 +106,13 @@ class Differentiated:
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
         self.partial = len(joint.outputs) > 1
         self.groups = groups_of(joint)
+        #: The tangents that some gradient is computed of with something that is saved; the groups of results with such.
+        self.readers = {index for kept in (link.saved, link.checked) for each in kept for index in each.tangents}
+        self.reading = frozenset(
+            group
+            for group, members in enumerate(self.groups.results if self.groups is not None else ())
+            if not self.readers.isdisjoint(members)
+        )
         #: How many of the saved tensors, which come last, are saved for the sake of their versions.
         self.checked = len(link.checked)
         #: Whether a backward pass may come again without `retain_graph`: nothing is saved, by eager neither.
@@ -192,10 +199,13 @@ class Differentiated:
                 return None
             if isinstance(saved, Checked):
                 continue
-            shape, strides = ([evaluate(each, sizes) for each in each_of] for each_of in (saved.shape, saved.strides))
-            with torch.no_grad():
-                memory[index] = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).zero_()
+            memory[index] = _zeros(saved, sizes, tensor.dtype, tensor.device)
         return memory
+
+    def zeros(self, run: Call) -> list[torch.Tensor]:
+        """In place of the saved tensors, where no tangent that is defined needs one."""
+        sizes = dict(zip(self.link.symbols, run.sizes))
+        return [_zeros(saved, sizes, *kind) for saved, kind in zip(self.link.saved, run.kinds, strict=True)]
 
     def gradients(self, run: Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
         """What the backward program returns for tangents, of which None are zeros. `saved` is emptied."""
@@ -399,6 +409,13 @@ class Differentiated:
         with torch.no_grad():
             plain = self.gradients(run, saved, tangents)
         return _refusing(plain, [each for each in sources if each is not None and each.requires_grad], why)
+
+
+def _zeros(saved: Saved, sizes: dict[str, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A saved tensor that is not there."""
+    shape, strides = ([evaluate(each, sizes) for each in each_of] for each_of in (saved.shape, saved.strides))
+    with torch.no_grad():
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
 
 
 class _Refusing(torch.autograd.Function):

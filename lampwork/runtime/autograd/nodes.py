@@ -49,6 +49,7 @@ class Call:
         "hooked",
         "kept",
         "versions",
+        "kinds",
         "runner",
         "memory",
         "outputs",
@@ -70,6 +71,8 @@ class Call:
         self.kept: Kept | None = None
         #: Of saved tensors, where the backward pass may do without some.
         self.versions: tuple[int, ...] = ()
+        #: Of saved tensors, where there are results whose gradients need none: they may be gone then.
+        self.kinds: tuple[tuple[torch.dtype, torch.device], ...] = ()
         #: What runs the backward pass, and where its graph reads what the forward graph saved.
         self.runner: TrainingGraphs | None = None
         self.memory: Memory | None = None
@@ -156,6 +159,9 @@ def _run(ctx: Any, run: Call, is_apart: bool = False) -> list[torch.Tensor]:
         saved += owner.to_be_checked(values, results, outputs)
     if is_apart:
         saved = [each.detach() if any(each is other for other in outputs) else each for each in saved]
+    if is_apart and run.memory is None and owner.groups is not None:
+        if len(owner.reading) < len(owner.groups.results):
+            run.kinds = tuple([(tensor.dtype, tensor.device) for tensor in saved[: len(link.saved)]])
     if owner.partial and run.memory is None and not hooked:
         run.versions = tuple([tensor._version for tensor in saved])
     ctx.save_for_backward(*saved)
@@ -169,6 +175,8 @@ def _unpacked(ctx: Any, run: Call, tangents: Sequence[Any]) -> list[torch.Tensor
     """What `ctx` has saved for the backward program. Raises eager's error where it is gone, or was written since and is
     needed for a tangent that is defined."""
     owner = run.owner
+    if run.kinds and not any(tangents[index] is not None for index in owner.readers):
+        return owner.zeros(run)  # what is saved may be gone
     try:
         saved = [] if owner.repeats and run.memory is None else list(ctx.saved_tensors)
     except RuntimeError:
@@ -352,7 +360,8 @@ def _gradients_of_groups(run: Call, group: int, passing: Pass) -> list[Any]:
     ]
     wanted = len(owner.joint.wanted)
     is_last = not coming and all(
-        index in run.freed or node() is None for index, node in enumerate(run.result_nodes)
+        index in run.freed or index not in owner.reading or node() is None
+        for index, node in enumerate(run.result_nodes)
     )  # fmt: skip
     if all(each is None for each in passing.tangents):  # eager would not run the nodes: what they saved may be gone
         if is_last:
