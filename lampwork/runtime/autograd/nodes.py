@@ -264,6 +264,16 @@ def apply_by_groups(run: Call, groups: Groups, tracked: Sequence[torch.Tensor]) 
     return tuple(made)
 
 
+def nodes_of(outputs: Sequence[torch.Tensor]) -> list[Any]:
+    """The nodes that differentiated results lead to within their region, as they were made."""
+    results = dict.fromkeys(each.grad_fn for each in outputs)
+    inputs: dict[Any, None] = {}
+    for node in results:
+        if hasattr(node, "group"):
+            inputs.update(dict.fromkeys(each for each, _ in node.next_functions if hasattr(each, "group")))
+    return [*inputs, *results]
+
+
 @dataclass
 class Pass:
     """One backward pass through nodes of groups: the tangents that have come, the groups of results that they came

@@ -12,6 +12,7 @@ from lampwork import _torch
 from lampwork.ir.differentiation import Views
 from lampwork.ir.replay import Expression
 from lampwork.ir.size import evaluate
+from lampwork.runtime.autograd.nodes import nodes_of
 
 
 class ResultViews:
@@ -56,7 +57,7 @@ class ResultViews:
         finally:
             torch.set_grad_enabled(before)
         if self.late and outputs:
-            self.order(outputs[0].grad_fn, found[first:])
+            self.order(nodes_of(outputs), found[first:])
         return found[first:]
 
     @contextmanager
@@ -71,16 +72,16 @@ class ResultViews:
             for each in leaves:
                 each.requires_grad_()
 
-    def order(self, region: object, made: Sequence[object]) -> None:
+    def order(self, region: Sequence[object], made: Sequence[object]) -> None:
         """Has autograd's engine run the nodes of views in eager's order: it runs those made last first, and the strides
-        of a sum of gradients are those of the first. All views are made after `region`, the function's node."""
+        of a sum of gradients are those of the first. All views are made after those of `region`."""
         late = [made[index] for index in self.late]
         early = [each for index, each in enumerate(made) if index not in self.late]
-        nodes: dict[object, None] = {}
-        for each in (*late, None, *early):
-            node = region if each is None else each.grad_fn if isinstance(each, torch.Tensor) else None
-            if node is not None:
-                nodes[node] = None
+        of_late, of_early = (
+            [each.grad_fn for each in views if isinstance(each, torch.Tensor) and each.grad_fn is not None]
+            for views in (late, early)
+        )
+        nodes = dict.fromkeys((*of_late, *region, *of_early))
         numbers = sorted(_torch.sequence_number(node) for node in nodes)
         for node, number in zip(nodes, numbers, strict=True):
             _torch.set_sequence_number(node, number)
