@@ -207,8 +207,9 @@ class Differentiated:
         sizes = dict(zip(self.link.symbols, run.sizes))
         return [_zeros(saved, sizes, *kind) for saved, kind in zip(self.link.saved, run.kinds, strict=True)]
 
-    def gradients(self, run: Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
-        """What the backward program returns for tangents, of which None are zeros. `saved` is emptied."""
+    def gradients(self, run: Call, saved: list[Any], tangents: Sequence[Any], is_last: bool = True) -> Sequence[Any]:
+        """What the backward program returns for tangents, of which None are zeros. `saved` is emptied. `is_last`: no
+        other result will be differentiated with it, unless the graph is retained."""
         layouts = self.link.tangents if self.fixed else run.layouts
         inputs = saved[: len(self.link.saved_inputs)]
         memory, backward = run.memory, self.backward
@@ -219,7 +220,8 @@ class Differentiated:
         if memory is not None:
             token = saved[-1:]
             if not relaid:
-                found = memory.gradients(inputs, run.sizes, tangents, layouts, run.devices)
+                may_spend = is_last and not _torch.keeps_graph()
+                found = memory.gradients(inputs, run.sizes, tangents, layouts, run.devices, may_spend)
             if found is None:
                 saved[len(inputs) :] = memory.saved
         if found is None and relaid:

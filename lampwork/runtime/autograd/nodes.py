@@ -195,7 +195,8 @@ def _gradients(
     ctx: Any, run: Call, tangents: Sequence[Any], edges: Sequence[Any], is_last: bool = True
 ) -> Sequence[Any]:
     """The gradients of the inputs that want one, None for undefined ones, from what `ctx` has saved. `edges`: the nodes
-    that they go to. `is_last`: nothing of the same backward pass asks for what is saved."""
+    that they go to. `is_last`: no other result will be differentiated with what is saved, unless the graph is
+    retained."""
     owner = run.owner
     saved = _unpacked(ctx, run, tangents)
     if is_last:
@@ -205,7 +206,7 @@ def _gradients(
     if torch.is_grad_enabled():
         leaves = [node.variable for node, _ in edges if hasattr(node, "variable")]
         return owner.differentiable_gradients(run, saved, tangents, leaves)
-    return owner.arranged(owner.gradients(run, saved, tangents), tangents, run, edges)
+    return owner.arranged(owner.gradients(run, saved, tangents, is_last), tangents, run, edges)
 
 
 @dataclass(frozen=True)

@@ -450,10 +450,12 @@ class Memory:
         tangents: Sequence[torch.Tensor | None],
         layouts: Sequence[Tangent],
         kinds: Sequence[tuple[torch.dtype, torch.device]],
+        may_spend: bool,
     ) -> Sequence[Any] | None:
         """What the backward program returns, by a graph; None where it has to run plainly this time.
 
         `inputs`: the graph's inputs that are saved. `layouts` and `kinds`: of the tangents that the program reads.
+        `may_spend`: nobody will ask for what was saved again.
         """
         graphs, stream = self.graphs, self.stream
         if graphs.refused or graphs.backward_refused or stream.backwards < PLAIN_CALLS:
@@ -463,7 +465,7 @@ class Memory:
             return None
         with stream.lock:
             try:
-                capture = self._capture(inputs, numbers, layouts, kinds, not _torch.keeps_graph())
+                capture = self._capture(inputs, numbers, layouts, kinds, may_spend)
             except NotCapturable as reason:
                 graphs.backward_refused = _of_backward(reason.diagnostic)
                 return None
