@@ -156,18 +156,26 @@ def reaching_views(inputs: list[Node], nodes: list[Node], written: set[int]) -> 
     found: dict[Node, list[Fake]] = {}
     for node in nodes:
         value = node.meta.get("val")
-        if node.op != "call_function" or not isinstance(value, Fake) or not node.args:
+        if node.op != "call_function" or not node.args:
             continue
         parent = node.args[0]
         if not isinstance(parent, Node) or parent not in source:
             continue
-        if _torch.storage_key(value) != _torch.storage_key(parent.meta["val"]):
+        origin = source[parent]
+        parts = value if isinstance(value, (list, tuple)) else (value,)  # `chunk` gives several
+        if not all(_are_of_one_memory(origin.meta["val"], each) for each in parts):
             continue
-        origin = source[node] = source[parent]
-        if node.target is aten.as_strided.default and _torch.storage_key(value) in written:
+        source[node] = origin
+        if node.target is aten.as_strided.default and isinstance(value, Fake) and _torch.storage_key(value) in written:
             if not covers(origin.meta["val"], value):
                 found.setdefault(origin, []).append(value)
     return found
+
+
+def _are_of_one_memory(one: object, other: object) -> bool:
+    if not (isinstance(one, Fake) and isinstance(other, Fake)):
+        return False
+    return _torch.storage_key(one) == _torch.storage_key(other)
 
 
 def is_stretched(view: View) -> bool:
