@@ -146,23 +146,12 @@ class Functionalizer:
         return view
 
     def add_result(self, node: Node, value: Node) -> None:
-        """The result of an operator. Where that gives it lazily conjugated or negated, memory holds what it stands for:
-        memory has no such bits. The result is a lazy view of what has the inverse."""
+        """The result of an operator, in memory of its own. Memory has no lazy bits: what operators give lazily, as
+        `lu_solve` from the right does, is resolved after the call (`restride`). No fake of a result has such bits."""
         fake = value.meta["val"]
-        if not (fake.is_conj() or fake.is_neg()):
-            self.add_root(node, value)
-            return
-        value.meta["val"] = self.without_lazy_bits(fake)
-        for op, is_lazy in ((aten._conj_physical.default, fake.is_conj()), (aten.neg.default, fake.is_neg())):
-            if is_lazy:
-                value = self.emit(op, value)
-        self.views[node] = self.with_lazy_bits(self.add_root(node, value), fake, node)
-
-    def without_lazy_bits(self, fake: Fake) -> Fake:
-        for op, is_lazy in ((aten._conj.default, fake.is_conj()), (aten._neg_view.default, fake.is_neg())):
-            if is_lazy:
-                fake = evaluate(op, (fake,), {})
-        return fake
+        if fake.is_conj() or fake.is_neg():
+            raise self.fail("an operator gives its result lazily conjugated or negated")
+        self.add_root(node, value)
 
     def add_overlapping_inputs(self, nodes: list[Node], members: list[int], beyond: list[Fake]) -> None:
         """One flat root over inputs of a storage, and over what the program reaches `beyond` them, in the smallest of

@@ -111,10 +111,11 @@ class LampworkRegion(torch.autograd.Function):
         return None, *found, *owner.no_gradients
 
 
-def _run(ctx: Any, run: Call, is_apart: bool = False) -> list[torch.Tensor]:
+def _run(ctx: Any, run: Call, for_groups: bool = False) -> list[torch.Tensor]:
     """Runs the forward program; what the backward program reads is saved in `ctx`. Returns the differentiated results.
-    `is_apart`: they will be results of other nodes. Those lead to this one, which may not own them then: of these the
-    same memory is saved, with the same version."""
+    `for_groups`: the results get other nodes, which own what `ctx` saves. It may not own a result in turn: an alias of
+    the same memory and version is saved in its place.
+    """
     owner, values = run.owner, run.values
     joint, link = owner.joint, owner.link
     for index in owner.written:
@@ -157,9 +158,9 @@ def _run(ctx: Any, run: Call, is_apart: bool = False) -> list[torch.Tensor]:
         run.hooked = tuple([_handed(tensor) for tensor in saved])
     if link.checked:
         saved += owner.to_be_checked(values, results, outputs)
-    if is_apart:
+    if for_groups:
         saved = [each.detach() if any(each is other for other in outputs) else each for each in saved]
-    if is_apart and run.memory is None and owner.groups is not None:
+    if for_groups and run.memory is None and owner.groups is not None:
         if len(owner.reading) < len(owner.groups.results):
             run.kinds = tuple([(tensor.dtype, tensor.device) for tensor in saved[: len(link.saved)]])
     if owner.partial and run.memory is None and not hooked:
@@ -290,12 +291,13 @@ _MOST_PASSES = 8
 
 
 class LampworkRegionSaved(torch.autograd.Function):
-    """Runs the forward program, and saves what the backward program reads. No node leads here."""
+    """Runs the forward program, and saves what the backward program reads. No other node leads to this one, so the
+    engine neither runs it nor frees what it has saved: `_gradients` does."""
 
     @staticmethod
     @_torch.hide_from_peer
     def forward(ctx: Any, run: Call, anchor: torch.Tensor) -> torch.Tensor:
-        run.outputs = _run(ctx, run, is_apart=True)
+        run.outputs = _run(ctx, run, for_groups=True)
         return torch.empty(0)
 
 
@@ -348,12 +350,16 @@ class LampworkRegionResults(torch.autograd.Function):
             while len(run.passes) >= _MOST_PASSES:
                 run.passes.pop(next(iter(run.passes)))
             passing = run.passes[number] = Pass([None] * len(run.owner.joint.outputs))
+        given: list[Any] = [None] * len(passing.tangents)
         for place, tangent in zip(groups.results[ctx.group], tangents, strict=True):
-            passing.tangents[place] = tangent
+            given[place] = tangent
         passing.arrived.add(ctx.group)
-        if not groups.reached[ctx.group] and any(each is not None for each in tangents):
+        if groups.reached[ctx.group]:
+            for place in groups.results[ctx.group]:
+                passing.tangents[place] = given[place]
+        elif any(each is not None for each in tangents):
             assert run.saved is not None
-            _unpacked(run.saved.grad_fn, run, passing.tangents)  # no node of inputs looks at what is saved
+            _unpacked(run.saved.grad_fn, run, given)  # no node of inputs will look whether it was written
         return (None,) * (3 + max(1, len(groups.reached[ctx.group])))
 
 
