@@ -368,6 +368,12 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "Gradients of a compiled region are taken with `create_graph=True`: eager computes them, forward included.",
         "Take them inside of the compiled function, where second derivatives are part of the graph.",
     ),
+    "gradient-of-zeros": Meaning(
+        "fallback",
+        "Gradients are taken of results that lead to an input by zeros alone, and of none that it has a gradient of: "
+        "eager computes them, forward included.",
+        "Take gradients of these results inside of the compiled function, or return them detached.",
+    ),
     "no-back-end": Meaning(
         "fallback",
         "Tensors are on a device that no back end of Lampwork compiles for.",

@@ -110,6 +110,14 @@ class Missing:
         bits = self.depends.get(gradient, 0)
         return bool(bits) and gradient not in self._zeros and any(not bits >> each & 1 for each in depends)
 
+    def by_zeros(self, gradient: Node, depends: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tangents among `depends` that a gradient is computed from, and the others. From their results zeros come
+        to it that no node made: added to others they are left out. The derivatives that come after them may make
+        something else of zeros."""
+        bits = self.depends[gradient]
+        computed = tuple(each for each in depends if bits >> each & 1)
+        return computed, tuple(each for each in depends if not bits >> each & 1)
+
     def told(self, needed: Collection[Node], parts: Collection[Node]) -> set[int]:
         """The tangents of which the backward half must know whether they are there, for the nodes that it has.
         `parts`: the gradients for which `is_part` holds."""

@@ -292,8 +292,9 @@ def _cut(
     forward, places = _forward(joined, computed, numbers)
     optional = tuple(place for place, node in enumerate(joined.tangents) if _may_be_missing(joined, node))
     missing = Missing(joined.nodes, joined.backward, joined.tangents if len(joined.tangents) > 1 else ())
-    gradients = map(joined.gradient_node, joined.gradient_results)
+    gradients = [joined.gradient_node(each) for each in joined.gradient_results]
     parts = {node for node, depends in zip(gradients, joint.depends, strict=True) if missing.is_part(node, depends)}
+    zeros = {missing.by_zeros(node, depends) for node, depends in zip(gradients, joint.depends) if node in parts}
     told = tuple(sorted({*optional, *missing.told(joined.needed(), parts)}))
     backward = _backward(joined, kept_inputs, computed, numbers, optional, told, missing, parts)
     facts = _saved(backward.graph, len(saved), len(numbers), len(joined.tangents))
@@ -326,6 +327,7 @@ def _cut(
             if not watched.get((each.index, each.is_result), set()).issuperset(each.tangents)
         ),
         unnoticed=tuple(unnoticed),
+        zeros=tuple(sorted(zeros)),
     )
     return Halves(forward, backward, link, joined), lost
 

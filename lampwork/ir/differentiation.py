@@ -154,6 +154,8 @@ class Backward:
     is not among the saved tensors, or among those of fewer tangents; it is saved for the sake of its version.
     `unnoticed`: places among the saved tensors, inputs first, of those that have versions of their own: the backward
     program reads what the caller wrote there, as eager does.
+    `zeros`: of gradients that some results lead to by zeros alone, as that of `sgn` is: the tangents that they are
+    computed from, and those of these results. With none but the latter the backward program is not used.
     """
 
     joint: Joint
@@ -172,3 +174,4 @@ class Backward:
     saved: tuple[Saved, ...] = ()
     checked: tuple[Checked, ...] = ()
     unnoticed: tuple[int, ...] = ()
+    zeros: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()

@@ -12,6 +12,10 @@ from typing import Any
 from lampwork.ir.record import record
 from lampwork.ir.size import Size
 
+#: How `x.data` and `x.detach()` are recorded alike. Both run again as `x.data`, whose version is its own: writes to it
+#: are none of `x`'s to autograd. Where the two differ eager's derivatives raise, and the region was not recorded.
+DETACH = "aten::detach"
+
 
 @record
 class Value:

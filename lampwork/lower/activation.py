@@ -17,7 +17,7 @@ from lampwork.lower.pointwise import limited
 from lampwork.lower.promotion import result_type
 from lampwork.lower.reduction import mean_of, sum_of
 from lampwork.lower.rules import R, rule
-from lampwork.lower.values import Number, TensorValue
+from lampwork.lower.values import IndexTuple, Number, TensorValue
 
 
 def floating(*names: str) -> Callable[[R], R]:
@@ -265,7 +265,7 @@ def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None
         arguments = (extra,) if parameters else ()
         if reduction == 0:
             # One kernel computes in the operands' common type, whatever it writes to.
-            common = None if name == "soft_margin_loss" else result_type(self, target)
+            common = result_type(self, target)
             return lowering.pointwise((self, target), lambda a, b: function(a, b, *arguments), common)
         if self.shape != target.shape:
             return NotImplemented
@@ -369,11 +369,28 @@ def _binary_cross_entropy_with_logits(
     return (mean_of if reduction == 1 else sum_of)(lowering, shape, range(len(shape)), body, lowering.out)
 
 
-def _soft_margin(a: Expr, b: Expr) -> Expr:
-    return ex.unary("log1p", ex.unary("exp", ex.mul(ex.unary("neg", b), a)))
+@floating("soft_margin_loss")
+def _soft_margin_loss(lowering: Lowering, self: TensorValue, target: TensorValue, reduction: int = 1) -> TensorValue:
+    """log1p(exp(-x * t)) by ATen's operators (native/Loss.cpp), each of which keeps its result in the type of `x`: the
+    exponential overflows where eager's does."""
+    if target.dtype not in FLOATING or (reduction and self.shape != target.shape):
+        return NotImplemented
+    own, common = self.dtype, result_type(self, target)
+    compute = compute_dtype(common)
+
+    def loss(x: Expr, t: Expr) -> Expr:
+        product = ex.kept_in(ex.mul(ex.unary("neg", x), t), own)
+        return ex.unary("log1p", ex.kept_in(ex.unary("exp", product), own))
+
+    if reduction == 0:
+        return lowering.pointwise((self, target), loss, common)
+
+    def body(index: IndexTuple) -> Expr:
+        return ex.kept_in(loss(ex.cast(self.load(index), compute), ex.cast(target.load(index), compute)), own)
+
+    return (mean_of if reduction == 1 else sum_of)(lowering, self.shape, range(len(self.shape)), body, lowering.out)
 
 
 _loss("mse_loss", _squared_error)
-_loss("soft_margin_loss", _soft_margin)
 _loss("smooth_l1_loss", _smooth_l1, 1)
 _loss("huber_loss", _huber, 1)

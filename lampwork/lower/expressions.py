@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lampwork.ir import size
-from lampwork.ir.dtype import FLOAT8, FLOATING, UNSIGNED
+from lampwork.ir.dtype import FLOAT8, FLOATING, UNSIGNED, compute_dtype
 from lampwork.ir.loops import Compute, Constant, Expr, Index
 from lampwork.ir.size import Size, SizeExpr
 from lampwork.lower.float8 import from_float8, to_float8
@@ -83,6 +83,11 @@ def cast(value: Expr, dtype: str) -> Expr:
         if math.isfinite(number) and abs(number) < 2**31 and dtype in ("int64", "int32"):
             return constant(int(number), dtype)
     return Compute("cast", (value,), dtype)
+
+
+def kept_in(value: Expr, dtype: str) -> Expr:
+    """`value` as an operator reads it that another one stored as `dtype`: rounded, and in the type to compute in."""
+    return cast(cast(value, dtype), compute_dtype(dtype))
 
 
 def unary(op: str, a: Expr) -> Expr:

@@ -21,7 +21,7 @@ from lampwork.lower.activation import floating
 from lampwork.lower.expressions import as_index
 from lampwork.lower.indexing import clamped, fresh_symbol
 from lampwork.lower.lower import Lowering
-from lampwork.lower.promotion import result_type
+from lampwork.lower.promotion import promote, result_type
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorValue
 
@@ -204,8 +204,7 @@ def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None
         if target.dtype not in FLOATING or self.dtype not in FLOATING:
             return NotImplemented
         # One kernel computes in the operands' common type, whatever it writes to.
-        several = name == "soft_margin_loss_backward"
-        common = lowering.out.dtype if several else result_type(grad_output, self, target)
+        common = result_type(grad_output, self, target)
         scale = _scale(lowering, self, reduction, common)
 
         def body(g: Expr, x: Expr, t: Expr) -> Expr:
@@ -246,13 +245,31 @@ def _mse(x: Expr, t: Expr) -> Expr:
     return ex.mul(ex.like(2, x), ex.sub(x, t))
 
 
-def _soft_margin(x: Expr, t: Expr) -> Expr:
-    z = ex.unary("exp", ex.mul(ex.unary("neg", t), x))
-    return ex.div(ex.mul(ex.unary("neg", t), z), ex.add(z, ex.like(1, z)))
+@floating("soft_margin_loss_backward")
+def _soft_margin_loss(
+    lowering: Lowering, grad_output: TensorValue, self: TensorValue, target: TensorValue, reduction: int
+) -> TensorValue:
+    """-t * z / (1 + z) * gradient, where z = exp(-t * x), by ATen's operators (native/Loss.cpp): z is kept in the
+    common type of `t` and `x`, and what it is multiplied with in that of `x`. Both overflow where eager's do."""
+    if target.dtype not in FLOATING or self.dtype not in FLOATING:
+        return NotImplemented
+    own, common = self.dtype, result_type(self, target)
+    wide = compute_dtype(promote(own, common))
+    scale = _scale(lowering, self, reduction, own)
+
+    def body(g: Expr, x: Expr, t: Expr) -> Expr:
+        x, t = (ex.cast(each, compute_dtype(common)) for each in (x, t))
+        z = ex.kept_in(ex.unary("exp", ex.kept_in(ex.mul(ex.unary("neg", t), x), common)), common)
+        value = ex.kept_in(ex.mul(t, z), own)
+        value = ex.unary("neg", value if scale is None else ex.kept_in(ex.mul(value, scale), own))
+        above = ex.kept_in(ex.add(z, ex.like(1, z)), common)
+        value = ex.kept_in(ex.div(ex.cast(value, wide), ex.cast(above, wide)), own)
+        return ex.mul(ex.cast(value, g.dtype), g)
+
+    return lowering.pointwise((grad_output, self, target), body, promote(promote(own, common), grad_output.dtype))
 
 
 _loss("mse_loss_backward", _mse)
-_loss("soft_margin_loss_backward", _soft_margin)
 _loss("smooth_l1_loss_backward", _smooth_l1, 1)
 _loss("huber_loss_backward", _huber, 1)
 

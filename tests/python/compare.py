@@ -37,6 +37,9 @@ _BY_VALUE = (
 )  # fmt: skip
 
 
+_CONTAINERS = (dict, collections.OrderedDict, list)
+
+
 class Mismatch(Exception):
     """The two sides differ; the message says where and how."""
 
@@ -55,7 +58,9 @@ class Comparison:
     def __init__(self, module: str) -> None:
         self.module = module
         self.partners: dict[int, int] = {}
+        self.taken: set[int] = set()  # the values of `partners`
         self.storages: dict[int, int] = {}
+        self.slots: dict[type, list[tuple[type, str]]] = {}
         self.keep: list[Any] = []
 
     def compare(self, left: Any, right: Any, path: str = "") -> None:
@@ -68,13 +73,18 @@ class Comparison:
             self.plain(left, right, path)
             return
         known = self.partners.get(id(left))
-        if known is not None or id(right) in self.partners.values():
+        if known is not None or id(right) in self.taken:
             if known != id(right):
                 raise Mismatch(f"{path}: the two sides do not share the same objects ({_show(left)})")
             return
-        self.partners[id(left)] = id(right)
-        self.keep += (left, right)
+        self.pair(left, right)
         self.contents(left, right, path)
+
+    def pair(self, left: Any, right: Any) -> None:
+        """From here on the one stands for the other."""
+        self.partners[id(left)] = id(right)
+        self.taken.add(id(right))
+        self.keep += (left, right)
 
     def equal(self, left: Any, right: Any, path: str) -> None:
         if left != right:
@@ -115,7 +125,9 @@ class Comparison:
     # -- everything else, by kind
 
     def contents(self, left: Any, right: Any, path: str) -> None:
-        if isinstance(left, torch.Tensor):
+        if type(left) in _CONTAINERS:
+            self.objects(left, right, path)
+        elif isinstance(left, torch.Tensor):
             self.tensors(left, right, path)
         elif isinstance(left, Failure):
             self.errors(left.error, right.error, left.file, f"{path}: exception")
@@ -243,8 +255,7 @@ class Comparison:
             pair = getattr(left, name), getattr(right, name)
             self.equal(*[type(each).__qualname__ for each in pair], f"{path}.{name}")
             if pair[0] is not None and id(pair[0]) not in self.partners:
-                self.partners[id(pair[0])] = id(pair[1])
-                self.keep += pair
+                self.pair(*pair)
                 self.errors(*pair, file, f"{path}.{name}")
 
     def objects(self, left: Any, right: Any, path: str) -> None:
@@ -293,31 +304,26 @@ class Comparison:
         self.attributes(left, right, path)
 
     def attributes(self, left: Any, right: Any, path: str) -> None:
-        for name in ("__dict__",):
-            pair = []
-            for each in (left, right):
-                try:
-                    pair.append(object.__getattribute__(each, name))
-                except AttributeError:
-                    pair.append(None)
-            self.compare(*pair, f"{path}.{name}")
-        for cls in type(left).__mro__:
-            for name, entry in vars(cls).items():
-                if isinstance(entry, types.MemberDescriptorType) and cls.__flags__ & (1 << 9):
-                    other = next(each for each in type(right).__mro__ if each.__qualname__ == cls.__qualname__)
-                    values = [_slot(entry, left), _slot(vars(other)[name], right)]
-                    self.compare(*values, f"{path}.{name}")
+        pair = _dict(left), _dict(right)
+        if pair[0] is not None or pair[1] is not None:
+            self.compare(*pair, f"{path}.__dict__")
+        slots = self.slots.get(type(left))
+        if slots is None:
+            slots = self.slots[type(left)] = _slots(type(left))
+        for cls, name in slots:
+            other = next(each for each in type(right).__mro__ if each.__qualname__ == cls.__qualname__)
+            self.compare(_slot(vars(cls)[name], left), _slot(vars(other)[name], right), f"{path}.{name}")
 
     def sets(self, left: Any, right: Any, path: str) -> None:
         self.equal(len(left), len(right), f"len({path})")
         rest = list(right)
         for element in left:
             for index, other in enumerate(rest):
-                before = dict(self.partners), dict(self.storages)
+                before = dict(self.partners), set(self.taken), dict(self.storages)
                 try:
                     self.compare(element, other, path)
                 except Mismatch:
-                    self.partners, self.storages = before
+                    self.partners, self.taken, self.storages = before
                 else:
                     del rest[index]
                     break
@@ -360,6 +366,25 @@ def _show(value: Any) -> str:
 
 class _Empty:
     """Stands for a cell or slot without a value."""
+
+
+def _dict(value: Any) -> Any:
+    """Where the attributes of a value are, past what its class defines; None where it has none."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+
+
+def _slots(cls: type) -> list[tuple[type, str]]:
+    """The slots of a class that is written in Python, and of its bases: (where it is, its name)."""
+    return [
+        (base, name)
+        for base in cls.__mro__
+        if base.__flags__ & (1 << 9)
+        for name, entry in vars(base).items()
+        if isinstance(entry, types.MemberDescriptorType)
+    ]
 
 
 def _items(mapping: Any) -> Any:

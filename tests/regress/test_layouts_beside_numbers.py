@@ -11,6 +11,7 @@ import lampwork
 
 PROGRAMS = {
     "power": lambda x, n: x**n,
+    "clamp": lambda x, n: torch.clamp(x, n, 2.5),
     "clip": lambda x, n: torch.clip(x, None, n),
     "sum": lambda x, n: x + n,
     "choice": lambda x, n: torch.where(x > 0, x, n),
@@ -34,6 +35,7 @@ LAYOUTS = [
     torch.rand(1, 2).t(), torch.rand(2, 2, 3, 1).to(memory_format=torch.channels_last), torch.rand(3, 4).t(),
     torch.rand(2, 1, 1, 1).transpose(0, -1), torch.rand(4).as_strided((1, 2, 1, 2), (4, 1, 4, 2)),
     torch.rand(3, 4)[:, :2], torch.rand(3, 1).expand(3, 2),
+    torch.rand(1, 1, 2, 4)[..., 2:3],
 ]  # fmt: skip
 
 

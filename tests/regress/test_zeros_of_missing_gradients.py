@@ -51,6 +51,30 @@ def test_beside_what_makes_something_of_zeros(name, used):
     torch.testing.assert_close(found[1], found[0], equal_nan=True)
 
 
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("after", [lambda y: y[::2], lambda y: y, lambda y: y.t() * 2], ids=["part", "same", "scaled"])
+def test_zeros_alone_come_to_what_makes_something_of_them(after, used):
+    """Zeros that stay zeros beside NaN, and those that do not: the gradients of a result beside them were left out."""
+
+    def program(x, z):
+        y = after(torch.asin(x))
+        return y, y.sgn(), z * 2
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    found = []
+    for function in (program, compiled):
+        x = torch.tensor([[1000.0, 0.5], [2.0, -3.0]], requires_grad=True)
+        z = torch.ones(2, requires_grad=True)
+        results = function(x, z)
+        torch.autograd.backward([results[each].sum() for each in used])
+        found.append((x.grad, z.grad))
+    for theirs, ours in zip(*found):
+        assert (theirs is None) == (ours is None)
+        assert theirs is None or torch.equal(theirs.nan_to_num(7.0), ours.nan_to_num(7.0))
+    by_eager = {each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]}
+    assert by_eager == ({"gradient-of-zeros"} if 1 in used and 0 not in used else set())
+
+
 def test_functions_of_users_whose_gradient_is_constant():
     class Flat(torch.autograd.Function):
         @staticmethod

@@ -19,7 +19,7 @@ from lampwork.capture.record.recorder import Recorder
 from lampwork.fakes.fake import Fake, FakeStorage, TensorSpec, make_fake
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.ir.differentiation import GradientLayout
-from lampwork.ir.replay import Call, Expression, InputLayout, Replay, Value
+from lampwork.ir.replay import DETACH, Call, Expression, InputLayout, Replay, Value
 from lampwork.ir.size import evaluate
 
 #: Shape, strides, element type and device of a tangent; None where there is none.
@@ -109,6 +109,8 @@ def _run(call: Call, values: list[Any], sizes: Mapping[str, int]) -> Any:
     args = [_load(each, values, sizes) for each in call.args]
     if call.item is not None:
         return args[0][call.item]
+    if call.op == DETACH:
+        return args[0].data
     op, kwargs = _torch.overload(call.op), {key: _load(each, values, sizes) for key, each in call.kwargs}
     if op.namespace == _torch.GIVEN_NUMBERS:
         op, given, kwargs = _torch.some_numbers(op, tuple(args), kwargs)

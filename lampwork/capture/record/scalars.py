@@ -147,9 +147,13 @@ class Scalars:
         if type(result) is not Fake or not any(type(size) is int and size == 1 for size in result.size()):
             return result
         expected = infer(op.overload, _any_numbers(args), _any_numbers(kwargs))
-        if same_sizes(result.stride(), expected.stride()) or not expected.is_contiguous():
+        if same_sizes(result.stride(), expected.stride()):
             return result
-        return self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+        if same_sizes(expected.stride(), contiguous(expected.size())):
+            return self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+        options = {"dtype": result.dtype, "device": result.device}
+        made = self.run(aten.empty_strided.default, list(expected.size()), list(expected.stride()), **options)
+        return self.run(aten.copy_.default, made, result)
 
     def run(self, overload: Any, *args: Any, **kwargs: Any) -> Fake:
         return self.recorder.call(overload, args, kwargs)

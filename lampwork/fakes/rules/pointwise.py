@@ -462,10 +462,18 @@ def _refuse_no_limits(limits: list[object]) -> None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
 
 
-@rule("addcmul", "addcdiv")
-def fused_multiply(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Scalar = 1) -> Spec:
+@rule("addcmul")
+def add_product(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Scalar = 1) -> Spec:
     dtype = promoted((x, a, b))
     _refuse_but("fic", dtype)
+    if not dtype.is_floating_point and type(value) not in (bool, int):
+        raise Unknown
+    return elementwise((x, a, b), dtype)
+
+
+@rule("addcdiv")
+def add_quotient(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Scalar = 1) -> Spec:
+    dtype = promoted((x, a, b))
     if not dtype.is_floating_point:
         raise Unknown
     return elementwise((x, a, b), dtype)

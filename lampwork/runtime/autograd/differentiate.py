@@ -51,6 +51,14 @@ _BATCHED = Diagnostic(
 )
 
 
+_ZEROS = Diagnostic(
+    "gradient-of-zeros",
+    "gradients were taken of results that lead to an input by zeros alone, as rounding does, and not of the results "
+    "that it has gradients of; eager computes them, forward included",
+    remedy="Take gradients of these results inside of the compiled function, or return them detached.",
+)
+
+
 _RELAID = Diagnostic(
     "tangent-layout",
     "a gradient that is handed in is laid out otherwise than before, and there is no backward program for its layout: "
@@ -108,6 +116,7 @@ class Differentiated:
         self.groups = groups_of(joint)
         #: The tangents that some gradient is computed of with something that is saved; the groups of results with such.
         self.readers = {index for kept in (link.saved, link.checked) for each in kept for index in each.tangents}
+        self.readers.update(index for _, zeros in link.zeros for index in zeros)
         self.reading = frozenset(
             group
             for group, members in enumerate(self.groups.results if self.groups is not None else ())
@@ -214,7 +223,9 @@ class Differentiated:
         inputs = saved[: len(self.link.saved_inputs)]
         memory, backward = run.memory, self.backward
         assert backward is not None
-        found: Sequence[Any] | None = None
+        found: Sequence[Any] | None = self.gradients_of_zeros(run, saved, tangents) if self.link.zeros else None
+        if found is not None:
+            return found
         token: Sequence[torch.Tensor] = ()  # owns the memory until all that reads it has been launched
         relaid = self.relaid is not None and self.relaid.is_needed(tangents, layouts)
         if memory is not None:
@@ -234,6 +245,21 @@ class Differentiated:
         if not self.partial:
             return found
         return self.defined(found, tuple([index for index, tangent in enumerate(tangents) if tangent is None]))
+
+    def gradients_of_zeros(self, run: Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any] | None:
+        """`gradients` where some are reached by zeros alone: by eager, which knows the zeros that stay zeros beside
+        NaN. None where there are no such gradients, or where eager cannot compute them."""
+        present = {index for index, tangent in enumerate(tangents) if tangent is not None}
+        if not any(present & {*zeros} and not present & {*computed} for computed, zeros in self.link.zeros):
+            return None
+        start = time.perf_counter()
+        try:
+            found = self.replay(run, saved, tangents)
+        except Gone:
+            return None
+        saved.clear()
+        self.fell_back(_ZEROS, time.perf_counter() - start)
+        return found
 
     def defined(self, found: Sequence[Any], undefined: tuple[int, ...]) -> Sequence[Any]:
         """The gradients `found`; None for those that depend on tangents which are `undefined` alone."""

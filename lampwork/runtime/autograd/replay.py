@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.ir.replay import Call, EagerBackward, Expression, Replay, Value
+from lampwork.ir.replay import DETACH, Call, EagerBackward, Expression, Replay, Value
 from lampwork.ir.size import evaluate
 from lampwork.runtime.cache.codec import Decoder
 from lampwork.runtime.launch.host import view
@@ -154,6 +154,8 @@ def _run(call: Call, values: list[object], sizes: dict[str, int]) -> Any:
     args = [_load(each, values, sizes) for each in call.args]
     if call.item is not None:
         return args[0][call.item]
+    if call.op == DETACH:
+        return args[0].data
     return _torch.overload(call.op)(*args, **{key: _load(each, values, sizes) for key, each in call.kwargs})
 
 

@@ -332,7 +332,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     differentiation.Backward: (
         of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
         BYTES | NONE, INTS, STR, TEXTS, BYTES | NONE, many(of(differentiation.Saved)),
-        many(of(differentiation.Checked)), INTS,
+        many(of(differentiation.Checked)), INTS, many(row(INTS, INTS)),
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),
