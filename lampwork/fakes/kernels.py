@@ -10,8 +10,8 @@ that is captured: for types, for the order of dimensions in memory, and for erro
 tensor has no elements, as compiled programs do not call ATen then. Other calls are left to their rules.
 
 Kernels for a GPU are asked in the same way, on stand-ins on that GPU. They check indices by assertions, and one that
-fails ends the process's use of the GPU: operators that read indices are not asked there. Indexing lays out what has no
-elements as it does on a CPU, which is asked instead.
+fails ends the process's use of the GPU: operators that read indices are not asked there, but for indexing itself, where
+all stand-ins are zeros. It lays out what has no elements as it does on a CPU, which is asked instead.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def refusal(op: _torch.Overload, args: tuple, kwargs: dict) -> Exception | None:
         return None
     on_cpu = not all(each.is_cuda for each in tensors) or not _may_ask_a_gpu(op, tensors)
     error: Exception | None = None
-    for fill in _fills(op):
+    for fill in _fills(op, not on_cpu):
         made: dict[int, torch.Tensor] = {}
         try:
             arguments, named = (_stand_in(each, fill, made, False, on_cpu) for each in (args, kwargs))
@@ -137,6 +137,8 @@ def _may_ask_a_gpu(op: Any, tensors: list[Fake]) -> bool:
     name = op._schema.name
     if any(word in name for word in _NOT_ON_A_GPU):
         return False
+    if _takes_places(op) and all(each.dtype in _INDEX_TYPES for each in tensors[1:]):
+        return not _has_nothing(tensors)
     has_integers = any(not (each.dtype.is_floating_point or each.dtype.is_complex) for each in tensors)
     return _is_elementwise(op) or not (has_integers and any(word in name for word in _READS_INDICES))
 
@@ -162,6 +164,11 @@ def _fakes_in(value: Any) -> list[Fake]:
     return [found for each in value for found in _fakes_in(each)]
 
 
+def _takes_places(op: Any) -> bool:
+    """Whether it is `x[places]`: zeros are places in whatever has elements."""
+    return op._schema.name == "aten::index"
+
+
 def _is_elementwise(op: Any) -> bool:
     return torch.Tag.pointwise in op.tags or op._schema.name in _ELEMENTWISE
 
@@ -185,7 +192,7 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
             if not _is_small(result):
                 raise _TooLarge
         except _TooLarge:
-            if not _is_elementwise(op) or result is None:
+            if not _is_elementwise(op) and not (_takes_places(op) and tensors[0].is_cuda) or result is None:
                 return None
             exact = False
             key = (op, torch.get_default_dtype(), _key(args, True), _key(kwargs, True))
@@ -352,7 +359,7 @@ def _call(op: Any, args: tuple, kwargs: dict, exact: bool, instead_of: torch.dev
     The kernel is that for a CPU where one is asked instead of a device."""
     on_cpu = instead_of is not None
     error: Exception | None = None
-    for fill in _fills(op):
+    for fill in _fills(op, not on_cpu and any(each.is_cuda for each in _fakes_in((args, kwargs)))):
         made: dict[int, torch.Tensor] = {}
         try:
             arguments, named = (_stand_in(each, fill, made, exact, on_cpu) for each in (args, kwargs))
@@ -376,7 +383,7 @@ def _call(op: Any, args: tuple, kwargs: dict, exact: bool, instead_of: torch.dev
     return None
 
 
-def _fills(op: _torch.Overload) -> tuple[Callable, ...]:
+def _fills(op: _torch.Overload, on_a_gpu: bool) -> tuple[Callable, ...]:
     """What stand-ins are made by, one after the other while a call is refused.
 
     Whole numbers may be places in other tensors, which derivatives trust as the forward kernel gave them: no place but
@@ -386,6 +393,8 @@ def _fills(op: _torch.Overload) -> tuple[Callable, ...]:
         return (torch.ones,)
     if _is_elementwise(op):
         return torch.ones, torch.zeros
+    if on_a_gpu and _takes_places(op):
+        return (torch.zeros,)
     if op._schema.name.endswith("_backward"):
         return partial(_filled, 1, 0), torch.zeros
     return partial(_filled, 1, 0), partial(_filled, 0, 1)

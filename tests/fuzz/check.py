@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tests.fuzz.judge import ADDED, CRASH, FAILED, KINDS, WRONG_GRADIENTS, WRONG_VALUES, Difference, is_own, judge, told
+from tests.fuzz.misread import misreads
 from tests.fuzz.program import Program
 from tests.fuzz.races import writes_several_to_one_place
 from tests.fuzz.run import Oracle, Outcome, run_call
@@ -144,6 +145,9 @@ def _check(program: Program, compiler: Any, device: str) -> Report:
                 left_out = True
                 break
         if found and device != "cpu" and writes_several_to_one_place(program, call, device):
+            left_out = True
+            break
+        if found and misreads(program, call, device):
             left_out = True
             break
         if found and found[0].kind in (FAILED, ADDED) and compiler.name == "lampwork":

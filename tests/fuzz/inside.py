@@ -12,6 +12,8 @@ infinities.
     nuttall(5)            0.36 - 0.49 + 0.14 - 0.01, by cosines, in a function written in Python
     sinh(89)              2e38, or half of an exponential that is infinite
     layer_norm([c] * 9)   c less the mean is 0, or what the mean is rounded by: of a large c, more than all else
+    layer_norm([1, 2, 3]) 2 less the mean is 0, or what the mean is rounded by: times an infinite weight, that counts
+    batch_norm([c] * 8)   c * a + (b - c * a), where the product is rounded in one place and not in the other
     var([c] * 6, dim=())  the derivative is that times infinity (PyTorch counts the elements of no dimension: 1)
     arange(-2, 1, 0.1)    -2 + 20 * 0.1 is 0 or -6e-9: where vectors begin, the sum is rounded, too
 
@@ -169,7 +171,17 @@ def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable,
 
 
 def _layer_norm(noise: Any, x: torch.Tensor, shape: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-    return torch.nn.functional.layer_norm(_less_first(noise, x, len(shape)), shape, *args, **kwargs)
+    moved = _moved(noise, _less_first(noise, x, len(shape)), range(x.dim() - len(shape), x.dim()))
+    return torch.nn.functional.layer_norm(moved, shape, *args, **kwargs)
+
+
+def _moved(noise: Any, x: torch.Tensor, dims: Any) -> torch.Tensor:
+    """In the other runs, each element of a row of `dims` moved by what the mean of the row is rounded by: one that is
+    the mean, less it, is not 0 then."""
+    if noise.keeps_ties or not len(dims) or x.dtype not in (torch.float32, torch.float64):
+        return x
+    largest = x.detach().abs().amax(tuple(dims), True).expand_as(x)
+    return x + torch.where(largest.isfinite(), noise(largest.clone()) - largest, 0)
 
 
 def _less_first(noise: Any, x: torch.Tensor, dims: int) -> torch.Tensor:
@@ -183,8 +195,13 @@ def _less_first(noise: Any, x: torch.Tensor, dims: int) -> torch.Tensor:
 def _batch_norm(noise: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """The mean of negative zeros is a zero of the sign that the sum began with, which differs from kernel to kernel: an
     element less it, and with a negative zero added to it, is a zero of either sign."""
-    result = torch.nn.functional.batch_norm(x, *args, **kwargs)
+    moved = _moved(noise, x, [dim for dim in range(x.dim()) if dim != 1])
+    result = torch.nn.functional.batch_norm(moved, *args, **kwargs)
     return _of_either_sign(noise, result, result.detach() == 0)
+
+
+def _group_norm(noise: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch.nn.functional.group_norm(_moved(noise, x, range(1, x.dim())), *args, **kwargs)
 
 
 #: By the name of the operator; every function of that name is meant (`spellings`).
@@ -192,7 +209,7 @@ _BY_NAME: dict[str, Callable] = {
     "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
     "sigmoid": _sigmoid, "sinc": _sinc, "logaddexp": partial(_log_add_exp, base=math.e),
     "logaddexp2": partial(_log_add_exp, base=2.0), "ldexp": _ldexp, "layer_norm": _layer_norm,
-    "batch_norm": _batch_norm, "sinh": partial(_hyperbolic, name="sinh"), "cosh": partial(_hyperbolic, name="cosh"),
+    "batch_norm": _batch_norm, "group_norm": _group_norm, "sinh": partial(_hyperbolic, name="sinh"), "cosh": partial(_hyperbolic, name="cosh"),
 }  # fmt: skip
 _FORMULAS: dict[Any, Callable] = {
     **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},

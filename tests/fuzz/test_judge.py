@@ -243,6 +243,43 @@ def test_a_row_of_one_large_number_has_no_variance_or_that_of_a_rounded_mean():
     assert check(program, wrong).finding is not None
 
 
+ROW = "v1 = torch.tensor([1, 2, 3, 4, 5.0]) + x0 * 0"
+
+
+@pytest.mark.parametrize("shift", ["1e-7", "-1e-7"])
+@pytest.mark.parametrize("norm", [
+    "F.layer_norm(v1, (5,))", "F.group_norm(v1[:, None], 1)[:, 0]", "F.batch_norm(v1.T, None, None, training=True).T",
+])  # fmt: skip
+def test_an_element_less_the_mean_that_it_is(norm, shift):
+    """It is 0, or what the mean is rounded by, which has a sign."""
+    program = planted_program(ROW, f"v2 = {norm}", "v9 = 1 / v2", inputs=(Input((3, 5), "float32"),))
+    pattern = r"^F\..*norm.*$"
+    shifted = norm.replace("v1", f"(v1 + {shift} * (v1 == 3))")
+    assert check(program, Planted(pattern, shifted)).finding is None
+    assert check(program, Planted(pattern, f"1.01 * {shifted}")).finding.kind == judge.WRONG_VALUES
+    shifted = norm.replace("v1", f"(v1 + 1e4 * {shift} * (v1 == 3))")
+    assert check(program, Planted(pattern, shifted)).finding.kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize("shift", ["1e-7", "-1e-7"])
+def test_an_element_less_the_mean_that_it_is_times_infinity(shift):
+    weight = "torch.full((5,), inf)"
+    program = planted_program(ROW, f"v9 = F.layer_norm(v1, (5,), {weight})", inputs=(Input((3, 5), "float32"),))
+    shifted = f"F.layer_norm(v1 + {shift} * (v1 == 3), (5,), {weight})"
+    assert check(program, Planted(r"^F\..*norm.*$", shifted)).finding is None
+    assert check(program, Planted(r"^F\..*norm.*$", f"-{shifted}")).finding.kind == judge.WRONG_VALUES
+
+
+def test_medians_that_eager_reads_elsewhere_are_left_out():
+    """Of a dimension of stride 0 eager gives what happens to lie in memory."""
+    program = planted_program("v9 = x0.expand(4, 3, 2).median(0)[0]", inputs=(Input((3, 2), "float32"),))
+    for text in ("x0 * 1", "x0 * 2"):
+        report = check(program, Planted(r"x0\..*$", text))
+        assert report.finding is None and report.left_out
+    program = planted_program("v9 = x0.median(0)[0]", inputs=(Input((3, 2), "float32"),))
+    assert check(program, Planted(r"(x0\..*)$", r"\1 * 2")).finding.kind == judge.WRONG_VALUES
+
+
 def test_a_remainder_that_overflows_in_vectors_may_be_exact():
     """Of a float and a bfloat16: eager's kernel sees vectors, whatever the layouts."""
     inputs = (Input((38,), "bfloat16", values="unit"), Input((1,), "float32", values="unit"))

@@ -152,6 +152,10 @@ class Recorder(Recording):
             args = args[0], self.contents.without_masks(*args)
         elif op.base in ("index_put", "_unsafe_index_put"):
             args = self.contents.places_written(args)
+        elif op.base in ("median", "nanmedian") and _repeats_elements(args[0]):
+            # ATen's kernel reads beyond what it copied of a dimension of stride 0. A copy has the numbers themselves.
+            options = {"memory_format": torch.contiguous_format}
+            args = self.call(torch.ops.aten.clone.default, (args[0],), options), *args[1:]
         elif op.base == "_fft_r2c" and args[0].is_cuda and args[1]:
             args = self._in_whole_complex_numbers(args[0], args[1][-1]), *args[1:]
         elif op.base == "_unsafe_view" and not self._is_alone(args[0]):
