@@ -15,6 +15,7 @@ infinities.
     layer_norm([1, 2, 3]) 2 less the mean is 0, or what the mean is rounded by: times an infinite weight, that counts
     batch_norm([c] * 8)   c * a + (b - c * a), where the product is rounded in one place and not in the other
     var([c] * 6, dim=())  the derivative is that times infinity (PyTorch counts the elements of no dimension: 1)
+    binary_cross_entropy  takes shares, which a disturbed sigmoid may not be
     arange(-2, 1, 0.1)    -2 + 20 * 0.1 is 0 or -6e-9: where vectors begin, the sum is rounded, too
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
@@ -200,6 +201,16 @@ def _batch_norm(noise: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch
     return _of_either_sign(noise, result, result.detach() == 0)
 
 
+def _binary_cross_entropy(noise: Any, x: torch.Tensor, y: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Shares that noise has made more than 1 are 1: others are refused, on a GPU for good."""
+    limited = []
+    for each in (x, y):
+        above = each.detach() - 1
+        unit = torch.finfo(each.dtype).eps if each.dtype.is_floating_point else 0
+        limited.append(each - torch.where((above > 0) & (above < 64 * unit), above, 0))
+    return torch.nn.functional.binary_cross_entropy(*limited, *args, **kwargs)
+
+
 def _group_norm(noise: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.nn.functional.group_norm(_moved(noise, x, range(1, x.dim())), *args, **kwargs)
 
@@ -209,7 +220,8 @@ _BY_NAME: dict[str, Callable] = {
     "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
     "sigmoid": _sigmoid, "sinc": _sinc, "logaddexp": partial(_log_add_exp, base=math.e),
     "logaddexp2": partial(_log_add_exp, base=2.0), "ldexp": _ldexp, "layer_norm": _layer_norm,
-    "batch_norm": _batch_norm, "group_norm": _group_norm, "sinh": partial(_hyperbolic, name="sinh"), "cosh": partial(_hyperbolic, name="cosh"),
+    "batch_norm": _batch_norm, "group_norm": _group_norm,
+    "binary_cross_entropy": _binary_cross_entropy, "sinh": partial(_hyperbolic, name="sinh"), "cosh": partial(_hyperbolic, name="cosh"),
 }  # fmt: skip
 _FORMULAS: dict[Any, Callable] = {
     **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},

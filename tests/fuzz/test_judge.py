@@ -12,7 +12,7 @@ from tests.fuzz.check import check
 from tests.fuzz.inputs import Input
 from tests.fuzz.inside import WithSlope
 from tests.fuzz.program import EXACT, Call, Program, Statement
-from tests.fuzz.run import Noise
+from tests.fuzz.run import Noise, Oracle
 from tests.fuzz.test_fuzz import Planted, planted_program
 
 LEAF = {"grad": True}
@@ -268,6 +268,17 @@ def test_an_element_less_the_mean_that_it_is_times_infinity(shift):
     shifted = f"F.layer_norm(v1 + {shift} * (v1 == 3), (5,), {weight})"
     assert check(program, Planted(r"^F\..*norm.*$", shifted)).finding is None
     assert check(program, Planted(r"^F\..*norm.*$", f"-{shifted}")).finding.kind == judge.WRONG_VALUES
+
+
+def test_shares_stay_shares():
+    """A sigmoid of 1 that is disturbed is no share, which the loss of disturbed runs would refuse."""
+    inputs = (Input((40, 33), "float32"), Input((40, 33), "float32", values="unit"))
+    texts = "v1 = (x0 * 0 + 40).sigmoid()", "v2 = x1.sigmoid()", "v9 = F.binary_cross_entropy(v1, v2).sin()"
+    program = planted_program(*texts, inputs=inputs)
+    double = Planted(r"F\.binary_cross_entropy\(v1, v2\)", "F.binary_cross_entropy(v1.double(), v2.double()).float()")
+    assert check(program, double).finding is None
+    oracle = Oracle(program, program.calls[0], "cpu")
+    assert not any(isinstance(each.error, RuntimeError) for each in oracle.noisy(judge.MANY))
 
 
 def test_medians_that_eager_reads_elsewhere_are_left_out():
