@@ -28,7 +28,9 @@ class Accesses:
 
     def add(self, kind: str, program: int, pointers: Any, mask: Any) -> None:
         inside = np.broadcast_to(np.asarray(mask.data, dtype=bool), np.shape(pointers.data))
-        addresses = np.unique(np.asarray(pointers.data)[inside].astype(np.int64))
+        addresses = np.asarray(pointers.data)[inside].astype(np.int64)
+        if not (addresses[1:] > addresses[:-1]).all():
+            addresses = np.unique(addresses)
         if addresses.size:
             self.found.setdefault(kind, []).append((addresses, np.full(addresses.size, program)))
 

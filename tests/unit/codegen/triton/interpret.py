@@ -239,6 +239,16 @@ def _mend() -> None:
             return lhs, rhs
         return broadcast(self, lhs, rhs)
 
+    def device_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Triton's library is looked through once a kernel, and not at each call of a function in it."""
+        languages = [each for each in self.fn.__globals__.values() if each is tl or each is tl.core]
+        if any(tl.core.is_builtin(each.load) for each in languages):
+            interpreter._patch_lang(self.fn)
+        try:
+            return self.rewrite()(*args, **kwargs)
+        except Exception as error:
+            raise interpreter.InterpreterError(repr(error)) from error
+
     patch_tensor = interpreter._patch_lang_tensor
 
     def patch_lang_tensor(tensor: Any, scope: Any) -> None:
@@ -249,6 +259,7 @@ def _mend() -> None:
     semantic.binary_op_sanitize_overflow_impl = check_overflow
     semantic.broadcast_impl_value = broadcast_impl_value
     interpreter._patch_lang_tensor = patch_lang_tensor
+    interpreter.InterpretedFunction.__call__ = device_call
     interpreter.InterpreterBuilder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
     interpreter.InterpreterBuilder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     interpreter.InterpreterBuilder.create_splat = create_splat
