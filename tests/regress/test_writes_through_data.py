@@ -50,6 +50,14 @@ def test_gradients(program, twice):
                 assert ours.stride() == theirs.stride()
 
 
+def test_a_batch_has_no_data():
+    """`vmap` refuses to say what it wraps."""
+    program = torch.func.vmap(lambda row: row.data * 2)
+    for each in (program, lampwork.compile(program)):
+        with pytest.raises(RuntimeError, match="accessing `data` under vmap transform is not allowed"):
+            each(torch.ones(2))
+
+
 def test_what_detach_gives_has_the_version_of_its_tensor():
     x, w = torch.randn(3, 4), torch.randn(4)
     for each in (noticed, lampwork.compile(noticed)):

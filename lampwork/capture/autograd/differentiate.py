@@ -23,11 +23,12 @@ from lampwork.capture.autograd.backward import has_new_history
 from lampwork.capture.autograd.derivatives import as_of_plain_tensors
 from lampwork.capture.autograd.gradient_layouts import layouts_of
 from lampwork.capture.autograd.reached import Arrivals, reached_nodes, reaching
+from lampwork.capture.autograd.refused import refused
 from lampwork.capture.autograd.result_views import ResultViews
 from lampwork.capture.autograd.saved_values import kept_by_eager
 from lampwork.capture.record.recorder import Recorder
 from lampwork.errors import GraphBreak
-from lampwork.fakes.fake import Fake, Unsupported
+from lampwork.fakes.fake import Fake
 from lampwork.fakes.shapes import is_dense
 from lampwork.ir.differentiation import ARRIVES, Joint, Made, Output, Views
 
@@ -80,11 +81,11 @@ class _Differentiation:
         tangents = [self.tangent(fake) for fake in self.target_fakes]
         found = self.gradients(tangents, [edge for _, edge in candidates])
         if len(self.targets) > 1 and self.recorder.tells_undefined:
-            raise _refused("a backward method may make something else of gradients that are missing than of zeros")
+            raise refused("a backward method may make something else of gradients that are missing than of zeros")
         pairs = [(index, each) for (index, _), each in zip(candidates, found) if each is not None]
         wanted = tuple(index for index, _ in pairs)
         if not wanted:
-            raise _refused("the results depend on no tensor from outside that requires grad")
+            raise refused("the results depend on no tensor from outside that requires grad")
         depends = self.dependences(tangents, pairs)
         self.check_overwritten(dict(zip(wanted, depends)))
         self.outputs += [each for _, each in pairs]
@@ -102,9 +103,9 @@ class _Differentiation:
         for index in written:
             fake = self.inputs[index]
             if sum(isinstance(each, Fake) and _same_memory(each, fake) for each in self.inputs) > 1:
-                raise _refused("an input that shares memory with another is written and differentiated")
+                raise refused("an input that shares memory with another is written and differentiated")
             if tuple(fake.lampwork_placeholder.meta["val"].size()) != tuple(fake.size()):
-                raise _refused("an input is given another shape in place, and differentiated")
+                raise refused("an input is given another shape in place, and differentiated")
             self.targets.append(Output(index, written=True))
             self.target_fakes.append(fake)
 
@@ -149,7 +150,7 @@ class _Differentiation:
             if isinstance(each, Fake) and _same_memory(each, fake) and each.dtype == fake.dtype:
                 if each is fake or self.is_view_of(fake, each):
                     return index
-        raise _refused("a result shares the memory of an input, but not through views that autograd knows")
+        raise refused("a result shares the memory of an input, but not through views that autograd knows")
 
     def is_view_of(self, fake: Fake, base: Fake) -> bool:
         """Whether the history of `fake` leads to `base` through differentiable views alone, so that a strided view of
@@ -206,7 +207,7 @@ class _Differentiation:
         base = self.outputs[roots[0]] if roots else self.outputs[differentiated[0]]._base
         assert base is not None
         if len(roots) > 1 or not _is_differentiated(base) or type(base) is not Fake:
-            raise _refused("several results share memory, but not as views of one tensor that autograd knows")
+            raise refused("several results share memory, but not as views of one tensor that autograd knows")
         if roots:
             output = self.target(roots[0])
         else:
@@ -217,13 +218,13 @@ class _Differentiation:
             if fake is base:
                 made[position] = output
             elif fake.dtype != base.dtype or fake.is_conj() != base.is_conj():
-                raise _refused("a result is a view of another of another element type")
+                raise refused("a result is a view of another of another element type")
             elif position not in differentiated:
                 made[position] = Made("detached output", output.index)
             elif self.is_view_of(fake, base):
                 made[position] = Made("view of output", output.index)
             else:
-                raise _refused("several results share memory, but not as views of one tensor that autograd knows")
+                raise refused("several results share memory, but not as views of one tensor that autograd knows")
 
     def views(self, made: list[Made]) -> Views:
         """How results that are views of inputs and outputs come about; what is `made` of them names a call there.
@@ -243,9 +244,9 @@ class _Differentiation:
             if call is not None:
                 made[position] = Made("view", call)
             elif each.kind.startswith("view") and not _is_surely_distinct(base):
-                raise _refused("a result is a view of a tensor whose elements share memory, by unknown operators")
+                raise refused("a result is a view of a tensor whose elements share memory, by unknown operators")
             elif each.kind.startswith("view") and self.may_reach_outside(fake, base):
-                raise _refused("a result is an as_strided of a view, and may have elements outside of that view")
+                raise refused("a result is an as_strided of a view, and may have elements outside of that view")
         for position, index in self.bare:  # views that autograd knows, made where gradients were off; detached tensors
             call = found.find(self.outputs[position], self.inputs[index], "input", index)
             if call is not None:
@@ -287,7 +288,7 @@ class _Differentiation:
                 continue
             variable = getattr(node, "variable", None)
             if variable is not None and not node.next_functions and id(variable) not in known:
-                raise _refused("a result depends on a tensor made in the region that requires grad itself")
+                raise refused("a result depends on a tensor made in the region that requires grad itself")
             for following, _ in node.next_functions:
                 if following is not None and following not in seen:
                     seen.add(following)
@@ -299,7 +300,7 @@ class _Differentiation:
         for target in self.targets:
             history = self.inputs[target.index].lampwork_edge if target.written else None
             if history is not None and len(depends.get(target.index, ())) < len(self.targets):
-                raise _refused("a written input has a history, which not every result depends on")
+                raise refused("a written input has a history, which not every result depends on")
 
     def check_kept_gradients(self) -> None:
         """No result that keeps its gradient (`retain_grad()`), or that eager's hooks will be on, is what another is
@@ -308,7 +309,7 @@ class _Differentiation:
             others = [each for each in self.target_fakes if each is not fake]
             kept = fake.retains_grad or any(each is fake for each in self.recorder.watched)
             if kept and others and fake.grad_fn in reached_nodes(others):
-                raise _refused("a result keeps its gradient, and others are computed from it")
+                raise refused("a result keeps its gradient, and others are computed from it")
 
     def tangent(self, fake: Fake) -> Fake:
         """The placeholder of what autograd hands in for `fake`: in its strides, if they are dense."""
@@ -323,9 +324,9 @@ class _Differentiation:
     def gradients(self, tangents: list[Fake], edges: list[Any]) -> Sequence[Any]:
         """The gradients that arrive at `edges`; None where none does."""
         if not edges:
-            raise _refused("the results depend on no tensor from outside that requires grad")
+            raise refused("the results depend on no tensor from outside that requires grad")
         if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
-            raise _refused("anomaly detection looks at the gradients of every operator for NaN")
+            raise refused("anomaly detection looks at the gradients of every operator for NaN")
         _torch.keep_dynamo_unloaded()
         recorder = self.recorder
         before, recorder.written, recorder.differentiating = recorder.written, set(), True
@@ -343,11 +344,11 @@ class _Differentiation:
                     accumulate_grad=False,
                 )  # fmt: skip
         except RuntimeError as error:
-            raise _refused(f"autograd refuses to differentiate the results: {error}") from error
+            raise refused(f"autograd refuses to differentiate the results: {error}") from error
         except Exception as error:
             if not recorder.own_gradients or isinstance(error, GraphBreak):
                 raise
-            raise _refused(f"a hook or a backward method raises {type(error).__name__}: {error}") from error
+            raise refused(f"a hook or a backward method raises {type(error).__name__}: {error}") from error
         if recorder.written:
             self.check_writes(recorder.written)
             recorder.written |= before
@@ -392,15 +393,7 @@ class _Differentiation:
             for fake in _fakes(node.meta["val"])
         }
         if own & set(written):
-            raise _refused("the backward pass writes to tensors of the program")
-
-
-def _refused(reason: str) -> Unsupported:
-    return Unsupported(
-        f"a result of this call requires grad, and the region is not differentiated: {reason}",
-        "Make tensors that require grad outside of the compiled function, or run inference under torch.no_grad().",
-        "needs-grad",
-    )
+            raise refused("the backward pass writes to tensors of the program")
 
 
 def _is_differentiated(fake: torch.Tensor) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from lampwork import _torch
 from lampwork.capture.autograd.reached import reaching
+from lampwork.capture.autograd.refused import refused
 from lampwork.capture.autograd.view_writes import refuse_without_derivative
 from lampwork.capture.record.recorder import Recorder
 from lampwork.capture.record.reshapes import VIEW_IN_EAGER
@@ -96,6 +97,10 @@ def kept_by_eager(
             saved = viewed.get(_torch.storage_key(saved), saved)
             sharing = owners.get(_torch.storage_key(saved), ())
             noticing = [owner for owner, fake in sharing if _torch.shares_version(saved, fake)]
+            if _torch.storage_key(saved) in recorder.written and _are_several_inputs(
+                [owner for owner, _ in sharing], noticing
+            ):
+                raise refused("an input is saved, and memory that it shares with another is written")
             for owner, _ in sharing:
                 found = held if owner in noticing else unnoticed
                 found[owner] = found.get(owner, 0) | tangents
@@ -112,6 +117,13 @@ def kept_by_eager(
         saves,
         tuple([_numbers(bits, count) for bits in freed]),
     )
+
+
+def _are_several_inputs(owners: Sequence[_Owner], noticing: Collection[_Owner]) -> bool:
+    """Whether there are inputs that notice a write, and others in the same memory, which capture takes for tensors of
+    their own. They may be views of one tensor, whose writes all of them notice."""
+    inputs = {owner in noticing for owner in owners if not owner[1]}
+    return len(inputs) == 2
 
 
 def _by_index(found: Mapping[_Owner, int], count: int) -> tuple[Checked, ...]:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.fakes.fake import Fake, Unsupported
+from lampwork.capture.autograd.refused import refused
+from lampwork.fakes.fake import Fake
 from lampwork.fakes.symbolic import by_contents, hint_of
 from lampwork.ir.record import record
 
@@ -72,12 +73,7 @@ def refuse_without_derivative(node: Any) -> None:
     """Refuses a node of an operator that has no derivative: eager's engine raises when it comes there, also where that
     leads to no input."""
     if type(node).__name__ == "NotImplemented":
-        reason = "an operator on the way to it has no derivative"
-        raise Unsupported(
-            f"a result of this call requires grad, and the region is not differentiated: {reason}",
-            _REMEDY,
-            "needs-grad",
-        )
+        raise refused("an operator on the way to it has no derivative", _REMEDY)
 
 
 def _kept(value: Any) -> Any:

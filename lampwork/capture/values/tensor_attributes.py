@@ -51,7 +51,7 @@ class TensorAttributes:
         origin = self.loader.origin(tensor)
         if name == "data":
             # As `detach()`, with a version of its own: writes to it are none of the tensor's to autograd.
-            return tensor.data if type(tensor) is Fake else tensor.detach()
+            return tensor.data if type(tensor) is Fake or _torch.is_batched(tensor) else tensor.detach()
         if name == "grad":
             return self._gradient(tensor, origin)
         if name in HOOK_TABLES:

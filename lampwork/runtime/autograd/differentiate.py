@@ -21,6 +21,7 @@ from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Checked, Saved, Tangent
 from lampwork.ir.size import evaluate
+from lampwork.ir.source import ArrayMemory, Computed, HostInput, Numbers, PlainTensor
 from lampwork.runtime.autograd.gradient_layouts import GradientLayouts
 from lampwork.runtime.autograd.nodes import Call, LampworkRegion, apply_by_groups, groups_of
 from lampwork.runtime.autograd.relaid import Relaid, is_other
@@ -67,6 +68,8 @@ _RELAID = Diagnostic(
 )
 
 
+#: Inputs that are no objects of the program's.
+_MADE_FOR_CALL = (ArrayMemory, Computed, HostInput, Numbers, PlainTensor)
 #: So many sizes are remembered, however many a program is given.
 _MOST_PROVEN = 1024
 
@@ -95,6 +98,10 @@ class Differentiated:
             index: place for place, index in enumerate(link.saved_inputs) if place not in link.unnoticed
         }
         self.kept = tuple(index for index in link.replayed if index not in self.saved_inputs)
+        #: The places among them of those that the runtime makes for each call: numbers that vary, arrays as tensors.
+        self.made_for_call = frozenset(
+            place for place, index in enumerate(self.kept) if isinstance(artifact.inputs[index], _MADE_FOR_CALL)
+        )
         self.replayed: Replayed | None = None
         #: The sizes with which the backward program has run to its end: every operator was seen to fit its plan.
         self.proven: set[tuple[int, ...]] = set()

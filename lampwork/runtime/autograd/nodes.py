@@ -167,7 +167,7 @@ def _run(ctx: Any, run: Call, for_groups: bool = False) -> list[torch.Tensor]:
         run.versions = tuple([tensor._version for tensor in saved])
     ctx.save_for_backward(*saved)
     if owner.kept:
-        run.kept = Kept([values[index] for index in owner.kept])
+        run.kept = Kept([values[index] for index in owner.kept], owner.made_for_call)
     run.values = ()
     return outputs
 

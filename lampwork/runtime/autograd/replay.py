@@ -9,7 +9,7 @@ fall-back. A backward program that fails is replaced by an `EagerHalf`, which re
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -28,13 +28,14 @@ class Gone(Exception):
 class Kept:
     """The inputs of one call that a replay needs and autograd does not save: parameters, and what lives elsewhere.
 
-    Memory is kept for as long as eager would: activations that nothing else saves are referred to weakly.
+    Memory is kept for as long as eager would: activations that nothing else saves are referred to weakly, but not those
+    at the places `made`, which were made for the call: nobody else has them.
     """
 
     __slots__ = ("values", "versions")
 
-    def __init__(self, values: Sequence[object]) -> None:
-        self.values = [_reference(value) for value in values]
+    def __init__(self, values: Sequence[object], made: Collection[int] = ()) -> None:
+        self.values = [value if place in made else _reference(value) for place, value in enumerate(values)]
         self.versions = [_version(value) for value in values]
 
     def get(self) -> list[Any]:
