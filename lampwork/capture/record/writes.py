@@ -262,6 +262,7 @@ def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:
     with recorder._paused(), _torch.kernels_only(), torch.no_grad():
         snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
         fake.data = fake_like_view(torch.ops.aten.alias.default(other))
+    snapshot.lampwork_storage, fake.lampwork_storage = fake.lampwork_storage, other.lampwork_storage
     snapshot.node = node
     _replace_value(node, fake, snapshot)
     if node.target is _torch.getitem:
