@@ -97,10 +97,9 @@ def kept_by_eager(
             saved = viewed.get(_torch.storage_key(saved), saved)
             sharing = owners.get(_torch.storage_key(saved), ())
             noticing = [owner for owner, fake in sharing if _torch.shares_version(saved, fake)]
-            if _torch.storage_key(saved) in recorder.written and _are_several_inputs(
-                [owner for owner, _ in sharing], noticing
-            ):
-                raise refused("an input is saved, and memory that it shares with another is written")
+            others = [fake for owner, fake in sharing if not owner[1] and owner not in noticing]
+            if any(not owner[1] for owner in noticing) and _are_written_after(recorder, number, others):
+                raise refused("an input is saved, and written through another one then that shares its memory")
             for owner, _ in sharing:
                 found = held if owner in noticing else unnoticed
                 found[owner] = found.get(owner, 0) | tangents
@@ -119,11 +118,15 @@ def kept_by_eager(
     )
 
 
-def _are_several_inputs(owners: Sequence[_Owner], noticing: Collection[_Owner]) -> bool:
-    """Whether there are inputs that notice a write, and others in the same memory, which capture takes for tensors of
-    their own. They may be views of one tensor, whose writes all of them notice."""
-    inputs = {owner in noticing for owner in owners if not owner[1]}
-    return len(inputs) == 2
+def _are_written_after(recorder: Recorder, number: int, inputs: Sequence[Fake]) -> bool:
+    """Whether the program writes through these inputs, to memory that they share with another, after the node with that
+    sequence number was made. Capture takes them for tensors of their own; they may be views of one tensor, all of which
+    notice a write to one."""
+    return any(
+        at > number and any(_torch.shares_version(target, each) for each in inputs)
+        for key in {_torch.storage_key(each) for each in inputs}
+        for at, target in recorder.writes_through.get(key, ())
+    )
 
 
 def _by_index(found: Mapping[_Owner, int], count: int) -> tuple[Checked, ...]:

@@ -87,6 +87,8 @@ class Recording:
         #: The writes to each storage, as numbers of `writes`; how many there were before each node, if there were any.
         self.writes_to: dict[int, list[int]] = {}
         self.writes_before: dict[torch.fx.Node, int] = {}
+        #: Through which tensor each was, and the number that autograd's next node would have had.
+        self.writes_through: dict[int, list[tuple[int, Fake]]] = {}
         self.contents = Contents(self, sizes_by_contents)
         self.constants = Constants(self)
         self.uses_cuda = False
@@ -408,6 +410,7 @@ class Recording:
         self.written.add(key)
         self.writes_to.setdefault(key, []).append(self.writes)
         self._written_in_checkpoint.add(key)
+        self.writes_through.setdefault(key, []).append((_torch.next_sequence_number(), target))
 
     # The end --------------------------------------------------------------------------------------
 
