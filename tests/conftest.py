@@ -124,12 +124,21 @@ def _settings_of_the_compiler_stay():
     assert not changed, f"a test of this file changes {', '.join(changed)}: it must set them back"
 
 
+#: By module of the compiler: the names of its numbers, which are looked for once.
+_names_of_numbers: dict[types.ModuleType, tuple[str, ...]] = {}
+
+
 def _numbers_of_the_compiler():
+    for module in [each for path, each in sys.modules.items() if path.startswith("lampwork.")]:
+        if module not in _names_of_numbers:
+            values = vars(module).items()
+            _names_of_numbers[module] = tuple(
+                name for name, value in values if type(value) in (int, float) and name.isupper()
+            )
     return {
-        f"{module.__name__}.{name}": value
-        for module in [each for path, each in sys.modules.items() if path.startswith("lampwork.")]
-        for name, value in vars(module).items()
-        if type(value) in (int, float) and name.isupper()
+        f"{module.__name__}.{name}": vars(module).get(name)
+        for module, names in _names_of_numbers.items()
+        for name in names
     }
 
 
