@@ -110,8 +110,12 @@ class _HostWriter(Steps):
         """Lines that make the results, with the versions that eager's have."""
         program = self.program
         made = self.results(program.results)
-        for index in program.separate:
-            made[index] += ".data"
+        for index, owner in program.separate:
+            if index != owner:
+                made[index] = f"beside(own{owner}, {made[index]})"
+                continue
+            self.emit(f"own{index} = {made[index]}.data")
+            made[index] = f"own{index}"
         for index in program.inference:
             made[index] = f"as_inference({made[index]})"
         for index, _ in program.versions:

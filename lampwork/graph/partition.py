@@ -340,9 +340,21 @@ def _saved(graph: torch.fx.Graph, saved: int, numbers: int, tangents: int) -> tu
     first, nodes = saved + numbers, [node for node in graph.nodes if node.op != "output"]
     readers = _tangents_that_read(nodes, placeholders[:saved], placeholders[first : first + tangents])
     return tuple(
-        Saved(tuple(sorted(_places(bits))), sizes_of(node.meta["val"].size()), sizes_of(node.meta["val"].stride()))
+        Saved(
+            tuple(sorted(_places(bits))), sizes_of(node.meta["val"].size()), sizes_of(node.meta["val"].stride()),
+            int(any(_counts_from_one(user, node) for user in node.users)),
+        )
         for node, bits in zip(placeholders, readers)
-    )
+    )  # fmt: skip
+
+
+def _counts_from_one(user: Node, node: Node) -> bool:
+    """Whether an operator reads `node` as the pivots of a matrix, as LAPACK counts them: it refuses a 0."""
+    if not _torch.is_operator(user.target):
+        return False
+    names = [each.name for each in user.target._schema.arguments]
+    given = dict(zip(names, user.args)) | user.kwargs
+    return any("pivots" in name and value is node for name, value in given.items())
 
 
 def _tangents_that_read(nodes: Iterable[Node], sources: Sequence[Node], tangents: Sequence[Node]) -> list[int]:

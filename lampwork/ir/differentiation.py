@@ -129,11 +129,13 @@ class Tangent:
 @record
 class Saved:
     """A saved tensor as the backward program takes it. `tangents`: those of which some gradient is computed with it.
-    Where all of them are undefined, eager's engine does not look at the tensor."""
+    Where all of them are undefined, eager's engine does not look at the tensor: zeros will do in its place, or the
+    `least` that operators take which look at what they are given."""
 
     tangents: tuple[int, ...]
     shape: tuple[Size, ...]
     strides: tuple[Size, ...]
+    least: int = 0
 
 
 @record

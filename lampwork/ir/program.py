@@ -273,8 +273,9 @@ class Program:
     in `Lowered`. `stored_storages`: as of `storages_of_results`, in stored programs, which are without buffers.
     `raised`: (input, by how much the program raises its version), as eager does once for each operator that writes, and
     not for writes through `.data`; None: by one where it is written. `versions`: (result, its version), where that is
-    not 0 and the result is no view of an input. `separate`: results whose version no other tensor shares, though it
-    shares their memory: `x.data`. `inference`: results that the program makes in an inference mode of its own.
+    not 0 and the result is no view of an input. `separate`: (result, another one) where the version of a
+    result is not that of all others in its memory, as of `x.data`: it is that of the other, earlier one, or its own.
+    `inference`: results that the program makes in an inference mode of its own.
     """
 
     kernels: tuple[Kernel, ...]
@@ -299,7 +300,7 @@ class Program:
     stored_storages: tuple[tuple[TensorRef, ...], tuple[int | None, ...]] | None = None
     raised: tuple[tuple[int, int], ...] | None = None
     versions: tuple[tuple[int, int], ...] = ()
-    separate: tuple[int, ...] = ()
+    separate: tuple[tuple[int, int], ...] = ()
     inference: tuple[int, ...] = ()
 
 

@@ -114,7 +114,7 @@ class Region:
     host_calls: tuple[HostCall, ...] = ()
     raised: tuple[tuple[int, int], ...] | None = None
     versions: tuple[tuple[int, int], ...] = ()
-    separate: tuple[int, ...] = ()
+    separate: tuple[tuple[int, int], ...] = ()
     inference: tuple[int, ...] = ()
 
 

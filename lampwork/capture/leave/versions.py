@@ -44,7 +44,8 @@ class Versions:
             if not any(fake is other for other in others):
                 others.append(fake)
         made: list[tuple[int, int]] = []
-        separate: list[int] = []
+        separate: list[tuple[int, int]] = []
+        owners: dict[int, list[tuple[int, Fake]]] = {}
         for index, fake in enumerate(outputs):
             if not isinstance(fake, Fake):
                 continue
@@ -53,12 +54,16 @@ class Versions:
             if any(fake is each for each in neighbours):
                 continue
             # Autograd ties those with a history together, and hands them out as they are.
-            first = neighbours or [each for each in beside if each.requires_grad] or beside
+            first = neighbours or [each for each in beside if each.requires_grad] or beside[:1]
             is_separate = fake is not first[0] and not any(
-                _torch.shares_version(fake, each) for each in (*neighbours, *beside) if each is not fake
+                _torch.shares_version(fake, each) for each in first if each is not fake
             )
             if is_separate:
-                separate.append(index)
+                found = owners.setdefault(key, [])
+                sharing = [other for other, each in found if _torch.shares_version(fake, each)]
+                separate.append((index, sharing[0] if sharing else index))
+                if not sharing:
+                    found.append((index, fake))
             if (is_separate or not neighbours) and _torch.version_of(fake):
                 made.append((index, _torch.version_of(fake)))
         self.made, self.separate = tuple(made), tuple(separate)

@@ -20,7 +20,7 @@ from lampwork.config import environment
 from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Checked, Saved, Tangent
-from lampwork.ir.size import evaluate
+from lampwork.ir.size import evaluate, symbols
 from lampwork.ir.source import ArrayMemory, Computed, HostInput, Numbers, PlainTensor
 from lampwork.runtime.autograd.gradient_layouts import GradientLayouts
 from lampwork.runtime.autograd.nodes import Call, LampworkRegion, apply_by_groups, groups_of
@@ -115,7 +115,7 @@ class Differentiated:
         self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
         self.views = ResultViews(joint.views) if joint.views.calls else None
         #: Results that share memory and no version: the program makes them so.
-        self.separate = frozenset(artifact.program.separate)
+        self.separate = frozenset(index for index, _ in artifact.program.separate)
         self.device = artifact.program.device
         flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
@@ -124,6 +124,9 @@ class Differentiated:
         #: The tangents that some gradient is computed of with something that is saved; the groups of results with such.
         self.readers = {index for kept in (link.saved, link.checked) for each in kept for index in each.tangents}
         self.readers.update(index for _, zeros in link.zeros for index in zeros)
+        named = {name for each in link.saved for size in (*each.shape, *each.strides) for name in symbols(size)}
+        if not named.issubset(link.symbols):  # contents decide a size: zeros in place of what is saved have none
+            self.readers.update(range(len(joint.outputs)))
         self.reading = frozenset(
             group
             for group, members in enumerate(self.groups.results if self.groups is not None else ())
@@ -450,7 +453,7 @@ def _zeros(saved: Saved, sizes: dict[str, int], dtype: torch.dtype, device: torc
     """A saved tensor that is not there."""
     shape, strides = ([evaluate(each, sizes) for each in each_of] for each_of in (saved.shape, saved.strides))
     with torch.no_grad():
-        return torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device).fill_(saved.least)
 
 
 class _Refusing(torch.autograd.Function):

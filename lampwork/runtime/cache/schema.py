@@ -311,7 +311,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         TEXTS, many(of(program.FromInput, program.FromBuffer, program.ViewOfInput, program.ScalarResult)), TEXTS, INT,
         table(STR, LITERAL), table(INT, TEXTS), INTS, many(NONE), TEXTS, INT, STR, table(STR, SIZE), SIZES,
         table(STR, row(STR, INT)), many(of(program.Assumed)), STORAGES | NONE, many(row(INT, INT)) | NONE,
-        many(row(INT, INT)), INTS, INTS,
+        many(row(INT, INT)), many(row(INT, INT)), INTS,
     ),
     # Gradients
     differentiation.Made: (
@@ -328,7 +328,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         many(of(differentiation.Checked)) | NONE,
     ),
     differentiation.Tangent: (INTS | NONE, INTS | NONE),
-    differentiation.Saved: (INTS, SIZES, SIZES),
+    differentiation.Saved: (INTS, SIZES, SIZES, INT),
     differentiation.Backward: (
         of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
         BYTES | NONE, INTS, STR, TEXTS, BYTES | NONE, many(of(differentiation.Saved)),

@@ -155,6 +155,7 @@ class Host:
             "increment_versions": _torch.increment_versions,
             "set_versions": _torch.set_versions,
             "as_inference": as_inference,
+            "beside": beside,
             "with_versions": _torch.with_versions,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
@@ -246,11 +247,20 @@ def as_inference(tensor: torch.Tensor) -> torch.Tensor:
         return made.set_(tensor)
 
 
+def beside(owner: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` with the version of `owner`, in whose memory it lies; with its own where it is no part of `owner`."""
+    if owner.itemsize != tensor.itemsize or owner.is_conj() != tensor.is_conj():
+        return tensor.data
+    with torch.no_grad():
+        seen = owner if owner.dtype == tensor.dtype else owner.view(tensor.dtype)
+        return seen.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def versioned(program: Program, results: Iterable[Any]) -> tuple:
     """`results`, the first of the program's, with the versions that eager's have."""
     made = list(results)
-    for index in program.separate:
-        made[index] = made[index].data
+    for index, owner in program.separate:
+        made[index] = made[index].data if index == owner else beside(made[owner], made[index])
     for index in program.inference:
         made[index] = as_inference(made[index])
     if program.versions:
