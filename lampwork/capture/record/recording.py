@@ -439,6 +439,7 @@ class Recording:
         if not is_used:
             for node in self.graph.nodes:
                 node.meta.clear()
+        self.writes_through.clear()  # written tensors have histories, which lead here by hooks
         line = self._location()
         self.sizes.location_hook = lambda: line  # sizes are part of tensors, and lead here
 
