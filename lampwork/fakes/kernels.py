@@ -383,7 +383,7 @@ def _call(op: Any, args: tuple, kwargs: dict, exact: bool, instead_of: torch.dev
     return None
 
 
-def _fills(op: _torch.Overload, on_a_gpu: bool) -> tuple[Callable, ...]:
+def _fills(op: _torch.Overload, on_a_gpu: bool = False) -> tuple[Callable, ...]:
     """What stand-ins are made by, one after the other while a call is refused.
 
     Whole numbers may be places in other tensors, which derivatives trust as the forward kernel gave them: no place but

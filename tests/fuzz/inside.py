@@ -182,7 +182,9 @@ def _moved(noise: Any, x: torch.Tensor, dims: Any) -> torch.Tensor:
     if noise.keeps_ties or not len(dims) or x.dtype not in (torch.float32, torch.float64):
         return x
     largest = x.detach().abs().amax(tuple(dims), True).expand_as(x)
-    return x + torch.where(largest.isfinite(), noise(largest.clone()) - largest, 0)
+    # Rows whose sums or squares may leave the range have other answers (`overflow.py`).
+    is_small = largest < torch.finfo(x.dtype).max ** 0.25
+    return x + torch.where(is_small, noise(largest.clone()) - largest, 0)
 
 
 def _less_first(noise: Any, x: torch.Tensor, dims: int) -> torch.Tensor:
