@@ -112,7 +112,7 @@ class _HostWriter(Steps):
         made = self.results(program.results)
         for index, owner in program.separate:
             if index != owner:
-                made[index] = f"beside(own{owner}, {made[index]})"
+                made[index] = f"with_version_of(own{owner}, {made[index]})"
                 continue
             self.emit(f"own{index} = {made[index]}.data")
             made[index] = f"own{index}"

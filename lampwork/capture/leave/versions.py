@@ -59,6 +59,7 @@ class Versions:
                 _torch.shares_version(fake, each) for each in first if each is not fake
             )
             if is_separate:
+                # The first of those that share a version owns it.
                 found = owners.setdefault(key, [])
                 sharing = [other for other, each in found if _torch.shares_version(fake, each)]
                 separate.append((index, sharing[0] if sharing else index))

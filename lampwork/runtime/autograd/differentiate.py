@@ -125,7 +125,7 @@ class Differentiated:
         self.readers = {index for kept in (link.saved, link.checked) for each in kept for index in each.tangents}
         self.readers.update(index for _, zeros in link.zeros for index in zeros)
         named = {name for each in link.saved for size in (*each.shape, *each.strides) for name in symbols(size)}
-        if not named.issubset(link.symbols):  # contents decide a size: zeros in place of what is saved have none
+        if not named.issubset(link.symbols):  # contents decide a size, so nothing can take a saved tensor's place
             self.readers.update(range(len(joint.outputs)))
         self.reading = frozenset(
             group

@@ -155,7 +155,7 @@ class Host:
             "increment_versions": _torch.increment_versions,
             "set_versions": _torch.set_versions,
             "as_inference": as_inference,
-            "beside": beside,
+            "with_version_of": with_version_of,
             "with_versions": _torch.with_versions,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
@@ -247,8 +247,9 @@ def as_inference(tensor: torch.Tensor) -> torch.Tensor:
         return made.set_(tensor)
 
 
-def beside(owner: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` with the version of `owner`, in whose memory it lies; with its own where it is no part of `owner`."""
+def with_version_of(owner: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor over the memory of `tensor` that shares the version of `owner`, which lies in that memory, too. It has a
+    version of its own where no view of `owner` gives it: elements of another size, or another conjugate bit."""
     if owner.itemsize != tensor.itemsize or owner.is_conj() != tensor.is_conj():
         return tensor.data
     with torch.no_grad():
@@ -260,7 +261,7 @@ def versioned(program: Program, results: Iterable[Any]) -> tuple:
     """`results`, the first of the program's, with the versions that eager's have."""
     made = list(results)
     for index, owner in program.separate:
-        made[index] = made[index].data if index == owner else beside(made[owner], made[index])
+        made[index] = made[index].data if index == owner else with_version_of(made[owner], made[index])
     for index in program.inference:
         made[index] = as_inference(made[index])
     if program.versions:
