@@ -358,7 +358,11 @@ class Prover:
             if isinstance(known, int) and known < 0:
                 continue
             self._learn([*kept, known])
-            proved = self._proved(self._normal(rewrite(value, {}, {part: chosen})), facts)
+            try:
+                goal = self._normal(rewrite(value, {}, {part: chosen}))
+            except ZeroDivisionError:  # `x % max(n, 0)` is computed nowhere if n is not above 0
+                continue
+            proved = self._proved(goal, facts)
             if not proved:
                 break
         self._learn(kept)

@@ -196,6 +196,9 @@ def _put(expr: Expr, made: Mapping[str, Expr], memo: dict[int, Expr]) -> Expr:
     elif type(expr) is Load:
         if expr.buffer in made:
             found = made[expr.buffer]
+            if expr.mask is not None:
+                other = Constant(expr.other, expr.dtype)
+                found = Compute("where", (_put(expr.mask, made, memo), found, other), expr.dtype)
         elif expr.indirect or expr.mask is not None:
             bound = tuple([(name, _put(value, made, memo)) for name, value in expr.indirect])
             found = replace(expr, indirect=bound, mask=None if expr.mask is None else _put(expr.mask, made, memo))

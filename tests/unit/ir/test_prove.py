@@ -115,6 +115,15 @@ def test_facts_say_what_they_say_of_whole_numbers():
     assert Prover(even).inside(floordiv(x, 2), 4) and not Prover(even).inside(floordiv(x, 2), 3)
 
 
+def test_nothing_is_divided_by_a_divisor_of_nothing():
+    x = Symbol("x", -INFINITY, INFINITY)
+    size = maximum(x, 0)
+    prover = Prover((), {"i": add(size, -1)})
+    facts = prover.facts
+    assert prover.inside(mod(add(I, 1), size), size) and not prover.inside(mod(add(I, 1), size), add(size, -1))
+    assert prover.facts == facts
+
+
 def test_remainders_of_remainders_are_given_up_soon():
     """Each quotient repeats all that it is of: goals grew to many thousands of parts, and a proof took a minute."""
     sizes = [Symbol(f"s{k}", 1) for k in range(6)]

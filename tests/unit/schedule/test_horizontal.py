@@ -136,6 +136,17 @@ def test_numbers_from_a_list_are_made_where_they_are_needed():
     assert sorted(step.sizes[1:3]) == [2, 39] and sorted(step.sizes[4:6]) == [5, 39]
 
 
+def test_a_number_that_is_read_under_a_mask_stays_under_it():
+    g = Graph()
+    numbers, flag = g.input((40,)), g.input((), "bool")
+    for n in range(FEWEST_ROWS):
+        value = g.input((16,))
+        rate = g.pointwise((), lambda: op("reciprocal", g.load(numbers, n)))
+        masked = lambda: g.load(rate, mask=g.load(flag), other=0.25)
+        g.write(value, g.pointwise((16,), lambda i: op("mul", g.load(value, i), masked())))
+    assert_same(g.finish())
+
+
 def test_a_number_that_two_components_need_is_made_once():
     g = Graph()
     step = g.input(())
