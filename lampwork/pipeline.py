@@ -143,7 +143,14 @@ def _capture(capture_as: Callable[..., Region], policy: DynamicPolicy, split: bo
             return capture_as(_FIXED)
         except GraphBreak:
             pass  # it is not for the symbols
+    elif _is_not_differentiated(region) and region.sizes is not None and region.sizes.of_the_call:
+        fixed = capture_as(_FIXED, split)  # a derivative that takes numbers only
+        return region if _is_not_differentiated(fixed) else fixed
     return region
+
+
+def _is_not_differentiated(region: Region) -> bool:
+    return region.requires_grad_outputs and region.joint is None
 
 
 def _captured(capture_as: Callable[..., Region], policy: DynamicPolicy, split: bool) -> Region:
@@ -188,7 +195,7 @@ def compile_region(
     seconds = {} if seconds is None else seconds
     if isinstance(region.outcome, Raise):  # an error is the program's only where eager raises it
         return _eager_artifact(region, RAISES, seconds)
-    if region.requires_grad_outputs and region.joint is None:
+    if _is_not_differentiated(region):
         return _eager_artifact(region, _undifferentiated(region), seconds)
     halves = None
     of_the_user = _passes_of_the_user(settings)

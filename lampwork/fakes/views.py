@@ -14,7 +14,16 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
-from lampwork.fakes.shapes import contiguous, differ, is_contiguous, less, real_dtype, surely_same, wrap_dim
+from lampwork.fakes.shapes import (
+    COMPLEX_OF,
+    contiguous,
+    differ,
+    is_contiguous,
+    less,
+    real_dtype,
+    surely_same,
+    wrap_dim,
+)
 from lampwork.fakes.strides import at_least_for_all, equal_for_all
 from lampwork.fakes.symbolic import are_sizes, by_contents
 
@@ -147,6 +156,17 @@ def _as_real(x: torch.Tensor) -> Layout | None:
         return None
     shape, strides, offset = _parts(x)
     return Layout([*shape, 2], [*[each * 2 for each in strides], 1], offset * 2, real_dtype(x.dtype))
+
+
+@_rule(aten.view_as_complex.default)
+def _as_complex(x: torch.Tensor) -> Layout | None:
+    dtype = COMPLEX_OF.get(x.dtype)
+    if dtype is None or real_dtype(dtype) != x.dtype or x.is_neg() or not x.dim():
+        return None  # refused, in eager's words
+    shape, strides, offset = _parts(x)
+    if shape[-1] != 2 or strides[-1] != 1 or any(each % 2 != 0 for each in (*strides[:-1], offset)):
+        return None
+    return Layout(shape[:-1], [each // 2 for each in strides[:-1]], offset // 2, dtype)
 
 
 @_rule(aten.view.default, aten._unsafe_view.default)

@@ -99,6 +99,8 @@ class Prover:
         """Whether `value >= 0` was proved."""
         if self.nowhere or bounds(value)[0] >= 0:
             return True
+        if self._holds_at_ends(value):
+            return True
         if _is_large(value):
             return False
         value = self._normal(value)
@@ -110,6 +112,23 @@ class Prover:
             if self._proved(value, facts):
                 return True
         return False
+
+    def _holds_at_ends(self, value: Size) -> bool:
+        """Whether bounds say so where each index that remainders do not hide is at the end of its loop, and quotients
+        that are taken away are as large as they get. Remainders stay whole here: `(i + 4) % 7` is no more than 6, which
+        nobody sees of `i + 4 - 7*((i + 4) // 7)` in parts."""
+        for name in reversed(self.order):
+            factor = coefficient(value, name)
+            if factor is not None and factor != 0:
+                low, high = bounds(factor)
+                if low >= 0 or high <= 0:
+                    value = substitute(value, {name: 0 if low >= 0 else self.ranges[name]})
+        for times, atom in linear_terms(value)[1] if isinstance(value, SizeExpr) else ():
+            if times < 0 and isinstance(atom, FloorDiv):
+                largest = self._at_its_largest(atom)
+                if largest is not None:
+                    value = add(value, mul(add(largest, mul(atom, -1)), times))
+        return bounds(value)[0] >= 0
 
     def inside(self, index: Size, numel: Size) -> bool:
         """Whether `0 <= index < numel` was proved."""
@@ -269,6 +288,9 @@ class Prover:
             sign = self._sign(factor)
             if sign and (sign > 0) is isinstance(part, Max):
                 rest = add(value, mul(mul(factor, part), -1))
+                total = add(part.left, part.right)
+                if isinstance(total, int):  # max(x, -x) is never negative
+                    yield (add(rest, mul(factor, -(-total // 2) if isinstance(part, Max) else total // 2)),)
                 sides = [add(rest, mul(factor, side)) for side in (part.left, part.right)]
                 for side in sorted(sides, key=lambda side: len(linear_terms(side)[1])):
                     yield (side,)
@@ -338,9 +360,14 @@ class Prover:
                     if self._sign(times) > 0:  # no more than either side
                         rest = add(value, mul(mul(times, least), -1))
                         sides = [add(rest, mul(times, side)) for side in (least.left, least.right)]
-                        value = min(sides, key=lambda side: len(linear_terms(side)[1]))
+                        value = min(
+                            sides, key=lambda side: (len(symbols(side) & {*self.order}), len(linear_terms(side)[1]))
+                        )
         found = _quotient(value, divisor)
         return found if found != part else None
+
+    def _parts_left(self, side: Size) -> tuple[int, int]:
+        return len(symbols(side) & self.ranges.keys()), len(linear_terms(side)[1])
 
     # Cases -----------------------------------------------------------------------------------------------------------
 

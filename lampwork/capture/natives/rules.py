@@ -44,7 +44,7 @@ from lampwork.capture.outside.initial_states import make_initial_states
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
-from lampwork.capture.record.resampling import interpolate
+from lampwork.capture.record.composites import called as composite_called
 from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.ir.operations import ArrayMethod
@@ -128,8 +128,8 @@ def _call_on_fakes(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
         return HANDS_ON
     if world.recorder.wrapped is not None and has_wrapper(args, kwargs):
         return HANDS_ON  # it asks them for their methods
-    if function is torch.nn.functional.interpolate and world.recorder.sizes:
-        answer = interpolate(*args, **kwargs)
+    if world.recorder.sizes:
+        answer = composite_called(function, args, kwargs)
         if answer is not NotImplemented:
             return answer
     return world.tensor_calls.called_natively(function, args, kwargs)

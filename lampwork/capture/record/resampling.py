@@ -26,6 +26,21 @@ _OPERATORS: dict[tuple[str, int], tuple[Any, bool]] = {
     ("trilinear", 3): (aten.upsample_trilinear3d.default, True),
 }
 
+#: The same where each pixel of a smaller image is a mean of all that it covers.
+_ANTIALIASED: dict[tuple[str, int], tuple[Any, bool]] = {
+    ("bilinear", 2): (aten._upsample_bilinear2d_aa.default, True),
+    ("bicubic", 2): (aten._upsample_bicubic2d_aa.default, True),
+}
+
+#: Halves, quarters and so on, of sizes of which floats hold all multiples.
+_MOST_PARTS = 64
+
+
+def _scaled(size: Any, factor: Any) -> Any:
+    """`size * factor`, rounded down: in whole numbers where floats do not round, as for 0.5 and 1.75."""
+    times, parts = float(factor).as_integer_ratio()
+    return size * times // parts if parts <= _MOST_PARTS and times < 1 << 20 else int(int(size) * factor)
+
 
 def interpolate(
     input: torch.Tensor,
@@ -39,8 +54,8 @@ def interpolate(
     """As `torch.nn.functional.interpolate`; NotImplemented where that should be called itself: for other modes, and to
     word errors."""
     dims = input.dim() - 2
-    operator, takes_corners = _OPERATORS.get((mode, dims), (None, False))
-    if operator is None or antialias or (size is None) == (scale_factor is None):
+    operator, takes_corners = (_ANTIALIASED if antialias else _OPERATORS).get((mode, dims), (None, False))
+    if operator is None or (size is None) == (scale_factor is None):
         return NotImplemented
     if align_corners is not None and not takes_corners:
         return NotImplemented
@@ -52,7 +67,7 @@ def interpolate(
         if len(factors) != dims:
             return NotImplemented
         sizes = zip(input.size()[2:], factors)
-        size = [each * int(factor) if factor == int(factor) else int(int(each) * factor) for each, factor in sizes]
+        size = [_scaled(each, factor) for each, factor in sizes]
         if recompute_scale_factor:
             factors = [None] * dims
     else:

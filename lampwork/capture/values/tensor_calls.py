@@ -16,6 +16,8 @@ from lampwork.capture.natives.effect_classes import name_of
 from lampwork.capture.natives.generators import draw, is_drawn
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.attention import SPELLINGS, AttentionCalls, attention, refuse_wide_mask
+from lampwork.capture.record.composites import called as composite_called
+from lampwork.capture.record.composites import with_known_sizes
 from lampwork.capture.record.dropout import dropout, is_dropout
 from lampwork.capture.record.fake import Fake, Unsupported
 from lampwork.capture.record.products import called as product_called
@@ -84,6 +86,8 @@ class TensorCalls:
         """What `function` returns, whose own calls of tensor functions are not seen here."""
         if function in _OF_VALUES and not _has_derivative(args, kwargs):
             return self._of_values_alone(function, *args, **kwargs)
+        if self.recorder.sizes:
+            return with_known_sizes(function, args, kwargs)
         return function(*args, **kwargs)
 
     def _of_values_alone(self, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -153,6 +157,8 @@ class TensorCalls:
             answer = product_called(function, args, kwargs)
             if answer is NotImplemented:
                 answer = reshape_called(function, args, kwargs)
+            if answer is NotImplemented:
+                answer = composite_called(function, args, kwargs)
             if answer is NotImplemented and function in RECURRENT:
                 answer = recurrent(self.world, function.__name__, args, kwargs)
             if answer is not NotImplemented:
@@ -161,7 +167,7 @@ class TensorCalls:
             args, kwargs = _fixed(args), _fixed(kwargs)
         self.recorder.called_with = args, tuple(kwargs.values())
         writes = self.recorder.writes
-        result = function(*args, **kwargs)
+        result = with_known_sizes(function, args, kwargs) if self.recorder.sizes else function(*args, **kwargs)
         if kwargs.get("out") is not None and self.recorder.writes == writes:
             # Where Python intercepts operators, `linalg.matrix_rank` computes a tensor that it drops.
             remedy = "Copy its result into the tensor instead."

@@ -4,6 +4,7 @@ passes (`fakes.shapes.rule_of`)."""
 from lampwork.fakes.rules import (  # noqa: F401
     control_flow,
     draws,
+    images,
     linalg,
     linear,
     memory,

@@ -10,8 +10,8 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
+from lampwork.fakes.rules.images import pool_shape
 from lampwork.fakes.rules.linear import convolution as forward
-from lampwork.fakes.rules.normalization import pool_shape
 from lampwork.fakes.rules.pointwise import elementwise
 from lampwork.fakes.shapes import (
     Spec,
@@ -345,8 +345,11 @@ def adaptive_pool(gradient: torch.Tensor, x: torch.Tensor) -> Spec:
     return Spec(shape, in_format_of(x, shape), x.dtype)
 
 
-@rule("upsample_nearest2d_backward", "upsample_bilinear2d_backward",
-      "_upsample_nearest_exact2d_backward")  # fmt: skip
+@rule("upsample_linear1d_backward", "upsample_nearest1d_backward", "upsample_nearest2d_backward",
+      "upsample_nearest3d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
+      "upsample_trilinear3d_backward", "_upsample_nearest_exact1d_backward", "_upsample_nearest_exact2d_backward",
+      "_upsample_nearest_exact3d_backward", "_upsample_bilinear2d_aa_backward",
+      "_upsample_bicubic2d_aa_backward")  # fmt: skip
 def upsample(
     gradient: torch.Tensor, output_size: Sequence[int], input_size: Sequence[int], *args: object, **kwargs: object
 ) -> Spec:
@@ -355,6 +358,28 @@ def upsample(
     shape = tuple(input_size)
     expect_sizes("the gradient of resampling", gradient.size(), (*shape[:2], *output_size))
     return Spec(shape, in_format_of(gradient, shape), gradient.dtype)
+
+
+@rule("grid_sampler_2d_backward", "grid_sampler_3d_backward")
+def sample_at(gradient: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, interpolation_mode: int, padding_mode: int,
+              align_corners: bool, output_mask: Sequence[bool]) -> tuple[Spec | None, Spec]:  # fmt: skip
+    expect_sizes("the gradient of sampling", gradient.size(), (*x.size()[:2], *grid.size()[1:-1]))
+    places = Spec(tuple(grid.size()), contiguous(grid.size()), grid.dtype)
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype) if output_mask[0] else None, places
+
+
+@rule("glu_backward")
+def glu(gradient: torch.Tensor, x: torch.Tensor, dim: int) -> Spec:
+    shape = tuple(x.size())
+    dim = wrap_dim(dim, len(shape))
+    expect_sizes("the gradient of a gate", gradient.size(), (*shape[:dim], shape[dim] // 2, *shape[dim + 1 :]))
+    return Spec(shape, contiguous(shape), x.dtype)
+
+
+@rule("_prelu_kernel_backward")
+def prelu(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> tuple[Spec, Spec]:
+    made = elementwise((x, weight, gradient), x.dtype)
+    return made, made
 
 
 @rule("_ctc_loss_backward", "_ctc_loss_backward.Tensor")

@@ -78,6 +78,14 @@ def mv(a: torch.Tensor, b: torch.Tensor) -> Spec:
     return Spec((a.size()[0],), (1,), _same_dtype(a, b))
 
 
+@rule("addmv")
+def addmv(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
+    _same_dtype(x, a, b)
+    result = mv(a, b)
+    check_expands(x.size(), result.shape)
+    return result
+
+
 @rule("dot", "vdot")
 def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
     if a.dim() != 1 or b.dim() != 1 or a.size()[0] != b.size()[0]:
@@ -88,7 +96,7 @@ def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
 @rule("addr")
 def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
     """All three take part in the result's type, a scalar too, which is expanded first."""
-    if vec1.dim() != 1 or vec2.dim() != 1 or x.dtype == vec1.dtype == vec2.dtype:
+    if vec1.dim() != 1 or vec2.dim() != 1:
         raise Unknown
     shape = (vec1.size()[0], vec2.size()[0])
     check_expands(x.size(), shape)

@@ -524,6 +524,12 @@ def diag_embed(x: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1)
     return Spec(tuple(shape), contiguous(tuple(shape)), x.dtype)
 
 
+@rule("diagonal_copy")
+def diagonal_copy(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
+    shape = tuple(VIEWS[aten.diagonal.default](x, offset, dim1, dim2).shape)
+    return Spec(shape, contiguous(shape), x.dtype)
+
+
 def with_its_strides(x: torch.Tensor) -> Spec:
     """The spec of what copies the whole storage range, so that every stride stays (unlike `clone`), unless elements
     overlap."""

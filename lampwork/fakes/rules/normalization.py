@@ -1,4 +1,4 @@
-"""Shape rules of normalisation layers, losses and pooling."""
+"""Shape rules of normalisation layers and losses."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from lampwork.fakes.shapes import (
     same_sizes,
     surely_same,
 )
+from lampwork.fakes.strides import Scalar
 
 
 def _statistics_dtype(x: torch.Tensor, weight: Any, bias: Any) -> torch.dtype:
@@ -236,6 +237,25 @@ def nll_loss2d_forward(
     return (Spec(shape, contiguous(shape), x.dtype) if reduction == 0 else total), total
 
 
+@rule("multi_margin_loss")
+def multi_margin_loss(x: torch.Tensor, target: torch.Tensor, p: Scalar = 1, margin: Scalar = 1,
+                      weight: torch.Tensor | None = None, reduction: int = 1) -> Spec:  # fmt: skip
+    if x.dim() not in (1, 2) or target.dim() != x.dim() - 1 or target.dtype != torch.int64:
+        raise Unknown
+    expect_sizes("the classes of a loss", target.size(), x.size()[:-1])
+    shape = tuple(target.size()) if reduction == 0 else ()
+    return Spec(shape, contiguous(shape), x.dtype)
+
+
+@rule("multilabel_margin_loss_forward")
+def multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int) -> tuple[Spec, Spec]:
+    if x.dim() not in (1, 2) or target.dtype != torch.int64:
+        raise Unknown
+    expect_sizes("the classes of a loss", target.size(), x.size())
+    shape = tuple(x.size()[:-1]) if reduction == 0 else ()
+    return Spec(shape, contiguous(shape), x.dtype), Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
 @rule("huber_loss")
 def huber_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, delta: float = 1.0) -> Spec:
     if delta <= 0:
@@ -294,79 +314,3 @@ def _alike(result: Spec, *tensors: torch.Tensor) -> Spec:
     if result.shape and not all(each.is_contiguous() and each.dim() == len(result.shape) for each in tensors):
         raise Unknown
     return result
-
-
-# Pooling and resampling ---------------------------------------------------------------------------
-
-
-def _pair(value: Any, default: Any = None) -> tuple[int, int]:
-    if value is None or (isinstance(value, (list, tuple)) and not value):
-        return default
-    if isinstance(value, int):
-        return value, value
-    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
-
-
-def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
-    span = size + 2 * pad - dilation * (kernel - 1) - 1
-    if not ceil_mode:
-        return span // stride + 1
-    result = -(-span // stride) + 1
-    if (result - 1) * stride >= size + pad:
-        result -= 1
-    return result
-
-
-def pool_shape(
-    x: torch.Tensor, kernel: object, stride: Sequence[int], pad: object, dilation: object, ceil_mode: bool
-) -> tuple[int, ...]:
-    """Sizes of the result of a pool over windows of an image."""
-    if x.dim() != 4 or 0 in x.size():
-        raise Unknown
-    kernel = _pair(kernel)
-    stride, pad, dilation = _pair(stride, kernel), _pair(pad), _pair(dilation)
-    if any(each < 1 for each in (*kernel, *stride, *dilation)) or any(
-        not 0 <= p <= k // 2 for p, k in zip(pad, kernel)
-    ):
-        raise Unknown
-    sizes = tuple(
-        _pooled(x.size()[2 + axis], kernel[axis], stride[axis], pad[axis], dilation[axis], ceil_mode) for axis in (0, 1)
-    )
-    if any(size < 1 for size in sizes):
-        raise Unknown
-    return (x.size()[0], x.size()[1], *sizes)
-
-
-@rule("max_pool2d_with_indices")
-def max_pool2d(x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (),
-               padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1,
-               ceil_mode: bool = False) -> tuple[Spec, Spec]:  # fmt: skip
-    shape = pool_shape(x, kernel_size, stride, padding, dilation, ceil_mode)
-    strides = in_format_of(x, shape)
-    return Spec(shape, strides, x.dtype), Spec(shape, strides, torch.int64)
-
-
-@rule("avg_pool2d")
-def avg_pool2d(x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (),
-               padding: int | Sequence[int] = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-               divisor_override: int | None = None) -> Spec:  # fmt: skip
-    if divisor_override == 0:
-        raise Unknown
-    shape = pool_shape(x, kernel_size, stride, padding, 1, ceil_mode)
-    return Spec(shape, in_format_of(x, shape), x.dtype)
-
-
-@rule("_adaptive_avg_pool2d")
-def adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[int]) -> Spec:
-    if x.dim() not in (3, 4):
-        raise Unknown
-    shape = (*x.size()[:-2], *output_size)
-    return Spec(shape, in_format_of(x, shape), x.dtype)
-
-
-@rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_nearest_exact2d")
-def upsample2d(x: torch.Tensor, output_size: Sequence[int], *args: object, **kwargs: object) -> Spec:
-    if x.dim() != 4 or any(type(each) is int and each < 1 for each in (*x.size()[2:], *output_size)):
-        raise Unknown
-    shape = (*x.size()[:2], *output_size)
-    return Spec(shape, in_format_of(x, shape), x.dtype)

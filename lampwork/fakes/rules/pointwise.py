@@ -8,6 +8,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.shapes import (
+    COMPLEX_OF,
     RULES,
     Spec,
     Unknown,
@@ -172,7 +173,7 @@ def polygamma(n: int, x: torch.Tensor) -> Spec:
 
 _each("ceil floor round trunc round.decimals", lambda name: _without("bc", same_dtype))
 _each("neg", lambda name: _without("b", same_dtype))
-_each("sgn sign relu", lambda name: _without("c", same_dtype))
+_each("sign relu", lambda name: _without("c", same_dtype))
 _each("frac", lambda name: _only("f", same_dtype))
 _each("bitwise_not", lambda name: _only("bi", same_dtype))
 _each(
@@ -181,6 +182,9 @@ _each(
 )
 _each("threshold", lambda name: _without("bc", same_dtype))
 _plain = {name: RULES[operator_name(name)] for name in ("gelu", "softshrink")}
+
+
+rule("sgn")(same_dtype)
 
 
 @rule("gelu")
@@ -354,6 +358,20 @@ def sum_of_exponentials(x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     _refuse_but("fc", dtype)
     return elementwise((x, y), dtype)
+
+
+@rule("complex", "polar")
+def complex_of_two(x: torch.Tensor, y: torch.Tensor) -> Spec:
+    if x.dtype != y.dtype or real_dtype(COMPLEX_OF.get(x.dtype, x.dtype)) != x.dtype:
+        raise Unknown
+    return elementwise((x, y), COMPLEX_OF[x.dtype], x.dtype)
+
+
+@rule("_prelu_kernel")
+def prelu(x: torch.Tensor, weight: torch.Tensor) -> Spec:
+    if x.dtype != weight.dtype:
+        raise Unknown
+    return layout_kept(x)
 
 
 @rule("heaviside")

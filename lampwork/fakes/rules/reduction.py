@@ -53,6 +53,21 @@ def sum_all(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Spec:
     return Spec((), (), _sum_dtype(x, dtype))
 
 
+@rule("trace")
+def trace(x: torch.Tensor) -> Spec:
+    if x.dim() != 2:
+        raise Unknown
+    return Spec((), (), _sum_dtype(x, None))
+
+
+@rule("renorm")
+def renorm(x: torch.Tensor, p: Scalar, dim: int, maxnorm: Scalar) -> Spec:
+    if x.dim() < 2 or not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise Unknown
+    wrap_dim(dim, x.dim())
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
 @rule("sum.dim_IntList", "nansum", "prod.dim_int")
 def sum_dims(
     x: torch.Tensor, dim: Sequence[int] | int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None

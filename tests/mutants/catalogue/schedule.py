@@ -211,6 +211,12 @@ FAULTS = (
         "rows of one launch overwrite what others still read",
     ),
     Fault(
+        "number-without-its-mask", "schedule/horizontal.py",
+        "            if expr.mask is not None:\n                other = Constant(",
+        "            if False:\n                other = Constant(",
+        "a number that each reader computes is read where its mask says no",
+    ),
+    Fault(
         "rows-forget-constants", "schedule/horizontal.py",
         'return ("constant", repr(expr.value), expr.dtype)\n\n    tokens', 'return ("constant", expr.dtype)\n\n    tokens',
         "rows with other constants share a kernel",

@@ -22,6 +22,11 @@ def bases() -> list[torch.Tensor]:
         torch.zeros(12)[3:7],
         torch.zeros(()).expand(2, 3),
         torch.zeros(4, 6, dtype=torch.complex64)[1:3, 1::2],
+        torch.zeros(3, 2),
+        torch.zeros(5, 4, 2)[1:, ::2],
+        torch.zeros(3, 3)[:, :2],
+        torch.zeros(9)[1:].view(4, 2),
+        torch.zeros(2, 3, dtype=torch.bfloat16).mT,
     ]
     return plain + moved
 
@@ -66,6 +71,7 @@ ARGUMENTS = {
     ],
     aten._reshape_alias.default: [*itertools.product([(), (2,), (2, 3)], [(), (1,), (3, 1)])],
     aten.view_as_real.default: [()],
+    aten.view_as_complex.default: [()],
 }
 
 

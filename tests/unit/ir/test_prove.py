@@ -115,6 +115,40 @@ def test_facts_say_what_they_say_of_whole_numbers():
     assert Prover(even).inside(floordiv(x, 2), 4) and not Prover(even).inside(floordiv(x, 2), 3)
 
 
+def test_remainders_are_as_large_as_their_divisors_let_them():
+    """Windows of 7 in an image of 56, shifted by 3, for any number of images."""
+    K = Symbol("k")
+    last = {"i": add(N, -1), "j": 55, "k": 55}
+    places = [
+        mul(floordiv(mod(add(J, 53), 56), 7), 392), mul(mod(add(J, 4), 7), 7), mul(floordiv(mod(add(K, 53), 56), 7), 49),
+        mod(add(K, 4), 7),
+    ]  # fmt: skip
+    index = mul(I, 3136)
+    for each in places:
+        index = add(index, each)
+    assert Prover((), last).inside(index, mul(N, 3136))
+    assert not Prover((), last).inside(add(index, 1), mul(N, 3136))
+
+
+def test_quotients_are_as_large_as_their_dividends_let_them():
+    """Rows of 320 in tiles of 128, of which the last ends where the rows do."""
+    total = mul(N, 320)
+    tiles = {"i": add(floordiv(add(total, 127), 128), -1), "j": add(minimum(128, add(total, mul(I, -128))), -1)}
+    place = add(mul(I, 128), J)
+    index = add(add(mul(floordiv(place, 320), 320), mul(mod(J, 4), 80)), floordiv(mod(place, 320), 4))
+    assert Prover((), tiles).inside(index, total) and not Prover((), tiles).inside(add(index, 1), total)
+
+
+def test_distances_are_not_negative():
+    last = {"i": add(N, 2), "j": add(M, -1)}
+    offset = add(I, -1)
+    distance = maximum(offset, mul(offset, -1))
+    beyond = add(add(N, -1), mul(distance, -1))
+    reflected = add(add(N, -1), mul(maximum(beyond, mul(beyond, -1)), -1))
+    assert Prover([add(N, -3)], last).inside(add(mul(reflected, M), J), mul(N, M))
+    assert not Prover([add(N, -3)], last).inside(add(mul(reflected, M), add(J, 1)), mul(N, M))
+
+
 def test_nothing_is_divided_by_a_divisor_of_nothing():
     x = Symbol("x", -INFINITY, INFINITY)
     size = maximum(x, 0)

@@ -1,0 +1,191 @@
+"""Functions that ask for every size as a number, on symbolic sizes: in terms of operators that take them.
+
+    max_pool1d(x[s0, 4, s1], 2)             ->    max_pool2d(x as [s0, 4, 1, s1], (1, 2)) as [s0, 4, s1 // 2]
+    kron(x[s0, 3], y[s1, 4])                ->    (x as [s0, 1, 3, 1] * y as [1, s1, 1, 4]) as [s0*s1, 12]
+    stft(x[s0, s1], 16, 4, return_complex)  ->    rfft(windows of 16 of x, 4 apart).transpose(1, 2)
+
+PyTorch writes them in C++ in terms of others, and asks for the numbers on the way: that would specialise all sizes, and
+each new size would be compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from lampwork.capture.record.resampling import interpolate
+from lampwork.fakes.strides import broadcast
+
+
+def called(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What `function` gives; NotImplemented where it should be called itself: it is another one, no size is symbolic,
+    in cases that are not written here, and to word errors."""
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.Tensor):  # a bound method
+        function, args = getattr(torch.Tensor, function.__name__, None), (owner, *args)
+    equivalent = _EQUIVALENTS.get(function)
+    if equivalent is None or kwargs.get("out") is not None or not any(map(_has_symbols, (*args, *kwargs.values()))):
+        return NotImplemented
+    try:
+        return equivalent(*args, **kwargs)
+    except TypeError:  # a spelling of the arguments that only PyTorch's parser knows
+        return NotImplemented
+
+
+def with_known_sizes(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What `function` gives, of tensors with the sizes that they have now where it trips over symbols: native code that
+    counts elements asks nobody."""
+    try:
+        return function(*args, **kwargs)
+    except RuntimeError as error:
+        if "on tensor with symbolic sizes/strides" not in str(error):
+            raise
+    return function(*_known(args), **_known(kwargs))
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and _has_symbols(value):
+        return value.as_strided([int(each) for each in value.size()], [int(each) for each in value.stride()])
+    if isinstance(value, dict):
+        return {name: _known(each) for name, each in value.items()}
+    return type(value)(map(_known, value)) if type(value) in (tuple, list) else value
+
+
+def _has_symbols(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(type(each) is torch.SymInt for each in (*value.size(), *value.stride()))
+    return isinstance(value, (tuple, list)) and any(map(_has_symbols, value))
+
+
+def _number(value: Any) -> Any:
+    """The only number of a list of one, as operators on signals take them."""
+    return value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
+
+
+def _max_pool1d(
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    stride = kernel_size if stride is None or stride == [] else stride
+    numbers = [_number(each) for each in (kernel_size, stride, padding, dilation)]
+    if return_indices or input.dim() not in (2, 3) or not input.is_floating_point():
+        return NotImplemented
+    if not all(type(each) is int for each in numbers) or min(numbers[0], numbers[1], numbers[3]) < 1:
+        return NotImplemented
+    kernel, step, pad, apart = numbers
+    if not 0 <= pad <= kernel // 2:
+        return NotImplemented
+    image = input.unsqueeze(-2) if input.dim() == 3 else input.unsqueeze(0).unsqueeze(-2)
+    pooled = F.max_pool2d(image, (1, kernel), (1, step), (0, pad), (1, apart), ceil_mode).squeeze(-2)
+    return pooled if input.dim() == 3 else pooled.squeeze(0)
+
+
+def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    if not isinstance(indices, torch.Tensor) or indices.dtype != torch.int64:
+        return NotImplemented
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
+        return NotImplemented
+    place = dim % input.dim()
+    wanted = [*broadcast([_with(input.size(), place, 1), _with(indices.size(), place, 1)])]
+    source = input.expand(_with(wanted, place, input.size(place)))
+    return source.gather(place, indices.expand(_with(wanted, place, indices.size(place))))
+
+
+def _with(sizes: Sequence[Any], place: int, size: Any) -> list[Any]:
+    return [*sizes[:place], size, *sizes[place + 1 :]]
+
+
+def _kron(input: torch.Tensor, other: torch.Tensor) -> Any:
+    dims = max(input.dim(), other.dim())
+    left = [1] * (dims - input.dim()) + [*input.size()]
+    right = [1] * (dims - other.dim()) + [*other.size()]
+    spread = [size for each in left for size in (each, 1)], [size for each in right for size in (1, each)]
+    product = input.reshape(spread[0]) * other.reshape(spread[1])
+    return product.reshape([one * another for one, another in zip(left, right)])
+
+
+def _cov(input: torch.Tensor, *, correction: int = 1, fweights: object = None, aweights: object = None) -> Any:
+    if fweights is not None or aweights is not None or not 1 <= input.dim() <= 2 or input.dtype == torch.bool:
+        return NotImplemented
+    rows = input if input.dim() == 2 else input.unsqueeze(0)
+    count = rows.size(1)
+    if count - correction < 1:
+        return NotImplemented
+    centred = rows - (rows.sum(1) / count).unsqueeze(1)
+    return torch.true_divide(torch.mm(centred, centred.t().conj()), count - correction).squeeze()
+
+
+def _corrcoef(input: torch.Tensor) -> Any:
+    found = _cov(input) if input.dim() == 2 and input.is_floating_point() else NotImplemented
+    if found is NotImplemented or found.dim() != 2:
+        return NotImplemented
+    deviations = found.diag().sqrt()
+    return (found / deviations.view(-1, 1) / deviations.view(1, -1)).clamp(-1, 1)
+
+
+def _stft(
+    input: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Any:
+    """Of real signals, as complex numbers."""
+    hop_length = n_fft // 4 if hop_length is None else hop_length
+    win_length = n_fft if win_length is None else win_length
+    if not return_complex or not input.is_floating_point() or input.dim() not in (1, 2) or align_to_window is not None:
+        return NotImplemented
+    if not 0 < win_length <= n_fft or hop_length < 1:
+        return NotImplemented
+    if window is not None and (not window.is_floating_point() or window.dim() != 1 or window.size(0) != win_length):
+        return NotImplemented
+    signal: Any = input if input.dim() == 2 else input.unsqueeze(0)
+    if center:
+        signal = F.pad(signal.unsqueeze(0), (n_fft // 2, n_fft // 2), pad_mode).squeeze(0)
+    if signal.size(1) < n_fft:
+        return NotImplemented
+    if win_length < n_fft:
+        if window is None:
+            window = torch.ones(win_length, dtype=input.dtype, device=input.device)
+        left = (n_fft - win_length) // 2
+        window = F.pad(window, (left, n_fft - win_length - left))
+    frames = signal.unfold(-1, n_fft, hop_length)
+    if window is not None:
+        frames = frames * window
+    transform = torch.fft.fft if onesided is False else torch.fft.rfft
+    found = transform(frames, dim=-1, norm="ortho" if normalized else None).transpose(1, 2)
+    return found if input.dim() == 2 else found.squeeze(0)
+
+
+_METHODS: Any = torch.Tensor
+_EQUIVALENTS: dict[Any, Callable[..., Any]] = {
+    F.interpolate: interpolate,
+    F.max_pool1d: _max_pool1d,
+    torch.max_pool1d: _max_pool1d,
+    torch.take_along_dim: _take_along_dim,
+    _METHODS.take_along_dim: _take_along_dim,
+    torch.kron: _kron,
+    _METHODS.kron: _kron,
+    torch.cov: _cov,
+    _METHODS.cov: _cov,
+    torch.corrcoef: _corrcoef,
+    _METHODS.corrcoef: _corrcoef,
+    torch.stft: _stft,
+    _METHODS.stft: _stft,
+}

@@ -1,0 +1,135 @@
+"""Operators whose shapes were asked of PyTorch's rules, which take numbers only, and functions that ask for them on their
+way: all sizes were fixed, and each new size was compiled. So they were where nothing proved that windows of an image, or
+its reflection, lie inside of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+aten = torch.ops.aten
+
+
+def windows(x):
+    """As a transformer of shifted windows cuts images."""
+    x = torch.roll(x.permute(0, 2, 3, 1), (-3, -3), (1, 2))
+    return x.reshape(x.shape[0], 2, 4, 2, 4, 3).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, 3).sin()
+
+
+def turned(x):
+    return torch.view_as_real(
+        torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(x.new_ones(2), x.new_ones(2))
+    )
+
+
+def spectrum(x):
+    return torch.stft(x, 16, 4, 12, torch.hann_window(12), return_complex=True).abs()
+
+
+IMAGE = lambda b, n: (torch.randn(b, 4, n, n + 1),)
+SIGNAL = lambda b, n: (torch.randn(b, 4, n),)
+#: A function, and its arguments for two sizes. Most are differentiated, too.
+PROGRAMS = {
+    "prelu": (lambda x: F.prelu(x, torch.full((4,), 0.1)), IMAGE),
+    "unfold": (lambda x: F.unfold(x, 3, padding=1, stride=2), IMAGE),
+    "fold": (lambda x: F.fold(F.unfold(x, 3, padding=1), x.shape[2:], 3, padding=1), IMAGE),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 2, padding=1), SIGNAL),
+    "MaxPool1d": (torch.nn.MaxPool1d(3, 2, ceil_mode=True), SIGNAL),
+    "scaled by a fraction": (lambda x: F.interpolate(x, scale_factor=1.5), IMAGE),
+    "halved": (lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear"), IMAGE),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2), SIGNAL),
+    "linear": (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), SIGNAL),
+    "trilinear": (
+        lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"),
+        lambda b, n: (torch.randn(b, 2, n, 5, 4),),
+    ),
+    "antialiased": (lambda x: F.interpolate(x, size=(5, 5), mode="bilinear", antialias=True), IMAGE),
+    "grid_sample": (
+        lambda x, grid: F.grid_sample(x, grid, align_corners=False),
+        lambda b, n: (*IMAGE(b, n), torch.rand(b, n + 2, 3, 2) * 2 - 1),
+    ),
+    "stft": (spectrum, lambda b, n: (torch.randn(b, n * 16),)),
+    "complex": (lambda x, y: torch.complex(x, y).abs(), lambda b, n: (torch.randn(b, n), torch.randn(b, n))),
+    "rotary": (turned, lambda b, n: (torch.randn(b, n, 4),)),
+    "addr": (torch.addr, lambda b, n: (torch.randn(b, n), torch.randn(b), torch.randn(n))),
+    "trace": (torch.trace, lambda b, n: (torch.randn(n, n),)),
+    "diag": (torch.diag, lambda b, n: (torch.randn(n, n),)),
+    "kron": (torch.kron, lambda b, n: (torch.randn(b, 3), torch.randn(n, 4))),
+    "cov": (torch.cov, lambda b, n: (torch.randn(b, n),)),
+    "corrcoef": (torch.corrcoef, lambda b, n: (torch.randn(b, n),)),
+    "take_along_dim": (
+        lambda x, places: torch.take_along_dim(x, places, 1),
+        lambda b, n: (torch.randn(b, n), torch.randint(n, (b, 3))),
+    ),
+    "its method": (
+        lambda x, places: x.take_along_dim(places, -1),
+        lambda b, n: (torch.randn(b, 4, n), torch.randint(n, (1, 4, 2))),
+    ),
+    "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), lambda b, n: (torch.randn(b, n),)),
+    "margins": (F.multi_margin_loss, lambda b, n: (torch.randn(b, 5), torch.randint(5, (b,)))),
+    "many margins": (F.multilabel_margin_loss, lambda b, n: (torch.randn(b, n), torch.randint(n, (b, n)))),
+    "glu": (F.glu, lambda b, n: (torch.randn(b, 2 * n),)),
+    "reflected": (lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect"), IMAGE),
+    "windows": (windows, lambda b, n: (torch.randn(b, 3, 8, 8),)),
+}  # fmt: skip
+#: Their derivatives ask for numbers still.
+FIXED_BY_GRADIENTS = {"trace"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("differentiated", [False, True])
+def test_two_entries_serve_all(name, differentiated):
+    function, arguments = PROGRAMS[name]
+    compiled = lampwork.compile(function, options={"cache": False})
+    for sizes in ((5, 6), (7, 9), (4, 11), (9, 8)):
+        torch.manual_seed(sum(sizes))
+        expected, found = [], []
+        given = arguments(*sizes)
+        for called, values in ((function, expected), (compiled, found)):
+            args = [each.clone().requires_grad_(differentiated and each.is_floating_point()) for each in given]
+            result = called(*args)
+            values.append(result.detach())
+            if differentiated:
+                (result * torch.linspace(0.5, 1, result.numel()).view(result.shape)).sum().backward()
+                values += [each.grad for each in args if each.grad is not None]
+        torch.testing.assert_close(found, expected)
+        assert [each.stride() for each in found] == [each.stride() for each in expected]
+    stats = lampwork.stats(compiled)
+    assert not stats["breaks"] and not stats["fallbacks"]
+    if not (differentiated and name in FIXED_BY_GRADIENTS):
+        assert stats["captures"] == 2, stats["specialised"]
+
+
+def test_derivatives_that_take_numbers_only_are_compiled_for_each_size():
+    """The region was not differentiated at all, for the symbols in it."""
+
+    def moved(x, maps):
+        return F.grid_sample(x, F.affine_grid(maps, x.shape, align_corners=False), align_corners=False)
+
+    compiled = lampwork.compile(moved, options={"cache": False})
+    for batch in (5, 7, 6):
+        x, maps = torch.randn(batch, 4, 6, 6), torch.randn(batch, 2, 3)
+        gradients = []
+        for function in (moved, compiled):
+            given = maps.clone().requires_grad_()
+            function(x, given).sum().backward()
+            gradients.append(given.grad)
+        torch.testing.assert_close(*gradients)
+    assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_what_trips_over_symbols_is_called_with_numbers():
+    """`istft` counts elements in native code: the graph broke there."""
+    window = torch.hann_window(16)
+
+    def back(x):
+        return torch.istft(torch.stft(x, 16, 4, window=window, return_complex=True) * 0.5, 16, 4, window=window)
+
+    compiled = lampwork.compile(back, options={"cache": False})
+    for size in (96, 144, 112):
+        x = torch.randn(3, size)
+        torch.testing.assert_close(compiled(x), back(x))
+    assert not lampwork.stats(compiled)["breaks"]
