@@ -8,6 +8,7 @@ capture succeeds or not. Where the program does something that no graph holds, t
 
 from __future__ import annotations
 
+import operator
 import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -46,6 +47,8 @@ from lampwork.capture.values.unbacked_numbers import check_assumed
 from lampwork.capture.world import TorchWorld
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
+from lampwork.fakes.nodes import SizeNode
+from lampwork.fakes.numbers import NumberNode
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.differentiation import Joint
 from lampwork.ir.operations import subclasses
@@ -316,6 +319,21 @@ class _Attempt:
             raise stop
         raise Retry(step)
 
+    @contextmanager
+    def _sizes_as_numbers(self) -> Iterator[None]:
+        """Floats that derivatives make of sizes, as that of a variance does of what it divides by, vary with them."""
+        recorder, numbers = self.world.recorder, self.world.backed_numbers
+
+        def as_float(size: SizeNode) -> NumberNode:
+            recorder.numbers = numbers
+            return NumberNode(numbers.compute(operator.mul, torch.SymInt(size), 1.0))
+
+        recorder.sizes.floats = as_float
+        try:
+            yield
+        finally:
+            recorder.sizes.floats = None
+
     def _differentiated(
         self, templates: Templates, effects: list[Effect], changed: list[Effect]
     ) -> tuple[Joint | None, Diagnostic | None]:
@@ -332,7 +350,7 @@ class _Attempt:
         machine.stop_at, steps = 0, machine.steps
         held = templates.held()
         try:
-            with world.recorder.recording():
+            with world.recorder.recording(), self._sizes_as_numbers():
                 written = [
                     index for index, fake in enumerate(world.recorder.inputs) if has_usable_history(world.loader, fake)
                 ]

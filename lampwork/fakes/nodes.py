@@ -111,7 +111,9 @@ class SizeNode(_Node):
     def wrap_bool(self, value: bool) -> TruthNode:
         return TruthNode(self.sizes, (), value)
 
-    def sym_float(self) -> FloatNode:
+    def sym_float(self) -> Any:
+        if self.sizes.floats is not None and not self.sizes.by_contents(self.value):
+            return self.sizes.floats(self)
         return FloatNode(float(self.sizes.specialise(self.value, "it becomes a floating-point number")))
 
     # Numbers are asked for: the value is guarded.

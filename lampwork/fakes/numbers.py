@@ -58,7 +58,10 @@ class NumberNode(_Node):
         return NumberNode(self.number * other.number)
 
     def truediv(self, other: NumberNode) -> NumberNode:
-        return NumberNode(self.number / other.number)
+        try:
+            return NumberNode(self.number / other.number)
+        except ZeroDivisionError:  # native code gets infinity, or no number
+            return NumberNode(FloatNode(float(self.number)).truediv(FloatNode(float(other.number))).value)
 
     float_truediv = truediv
 

@@ -84,6 +84,8 @@ class SymbolicSizes(KnownSizes):
         self._required: dict[tuple, NumberExpr] = {}
         self._known: dict[tuple, bool] = {}
         self._notes = True
+        #: Makes the node of a floating-point number of a size, where it may vary; else sizes are fixed for that.
+        self.floats: Callable[[SizeNode], Any] | None = None
         #: Sizes that contents decide, with what they are not above.
         self._limits: list[tuple[Size, Size]] = []
 

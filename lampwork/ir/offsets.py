@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
+from lampwork.ir.extents import in_extents
 from lampwork.ir.loops import Compute, Constant, Expr, Index, Local
 from lampwork.ir.prove import Prover
 from lampwork.ir.record import record
@@ -149,7 +150,10 @@ class Access:
 @functools.lru_cache(maxsize=2048)
 def _inside(index: Size, numel: Size, facts: tuple[Size, ...], ranges: tuple[tuple[str, Size], ...]) -> bool:
     """Whether `0 <= index < numel` was proved. Kernels name their sizes and indices alike, so many ask the same."""
-    return Prover(facts, dict(ranges)).inside(index, numel)
+    if Prover(facts, dict(ranges)).inside(index, numel):
+        return True
+    other = in_extents(index, numel, facts, dict(ranges))
+    return other is not None and Prover(*other[2:]).inside(*other[:2])
 
 
 #: Points tried for a counterexample.

@@ -29,6 +29,16 @@ def spectrum(x):
     return torch.stft(x, 16, 4, 12, torch.hann_window(12), return_complex=True).abs()
 
 
+def pooled(x):
+    """What a convolution leaves of an image has a sum for its rows, and windows at its edges are cut off."""
+    x = F.conv2d(x, torch.full((4, 4, 3, 3), 0.1), stride=2).relu()
+    return F.max_pool2d(F.max_pool2d(x, 3, 2, ceil_mode=True).sin(), 3, 2, padding=1)
+
+
+def standardised(x):
+    return (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + 1e-5) + x.var()
+
+
 IMAGE = lambda b, n: (torch.randn(b, 4, n, n + 1),)
 SIGNAL = lambda b, n: (torch.randn(b, 4, n),)
 #: A function, and its arguments for two sizes. Most are differentiated, too.
@@ -73,6 +83,8 @@ PROGRAMS = {
     "many margins": (F.multilabel_margin_loss, lambda b, n: (torch.randn(b, n), torch.randint(n, (b, n)))),
     "glu": (F.glu, lambda b, n: (torch.randn(b, 2 * n),)),
     "reflected": (lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect"), IMAGE),
+    "pooled": (pooled, lambda b, n: (torch.randn(b, 4, 4 * n, 3 * n),)),
+    "standardised": (standardised, lambda b, n: (torch.randn(b, n),)),
     "windows": (windows, lambda b, n: (torch.randn(b, 3, 8, 8),)),
 }  # fmt: skip
 #: Their derivatives ask for numbers still.
@@ -101,6 +113,21 @@ def test_two_entries_serve_all(name, differentiated):
     assert not stats["breaks"] and not stats["fallbacks"]
     if not (differentiated and name in FIXED_BY_GRADIENTS):
         assert stats["captures"] == 2, stats["specialised"]
+
+
+def test_native_code_divides_by_zero():
+    """The derivative of a variance divides by how many elements there are, less a number."""
+    function = lambda x: x.var(1, correction=5)
+    for dynamic in (None, True):
+        compiled = lampwork.compile(function, dynamic=dynamic, options={"cache": False})
+        for columns in (5, 6, 9, 5, 4, 1, 12):
+            gradients = []
+            for called in (function, compiled):
+                x = torch.linspace(-1, 1, 3 * columns).view(3, columns).requires_grad_()
+                called(x).sum().backward()
+                gradients.append(x.grad)
+            torch.testing.assert_close(*gradients, equal_nan=True)
+        assert not lampwork.stats(compiled)["fallbacks"]
 
 
 def test_derivatives_that_take_numbers_only_are_compiled_for_each_size():

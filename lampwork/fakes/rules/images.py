@@ -25,7 +25,7 @@ def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
     span = size + 2 * pad - dilation * (kernel - 1) - 1
     if not ceil_mode:
         return span // stride + 1
-    result = -(-span // stride) + 1
+    result = (span + stride - 1) // stride + 1
     if (result - 1) * stride >= size + pad:
         result -= 1
     return result
