@@ -382,3 +382,12 @@ def words(number: NumberExpr) -> str:
             count = len(number.numbers) - 1
             return f"{first.words()} and {count} other numbers like {last.words()} to be equal"
     return text(number, Leaf.words)
+
+
+#: Whole numbers up to this are floats, and so are their sums.
+_EXACT = 1 << 52
+
+
+def is_exact(value: float) -> bool:
+    """Whether it is a whole number that an integer says as well: no zero with a sign."""
+    return value.is_integer() and abs(value) < _EXACT and (value != 0 or math.copysign(1, value) > 0)

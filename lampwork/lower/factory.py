@@ -6,7 +6,8 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Expr, Index
-from lampwork.ir.size import Size, SizeExpr, add, mul
+from lampwork.ir.number import is_exact
+from lampwork.ir.size import Size, SizeExpr, add, floordiv, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
@@ -71,18 +72,25 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> TensorVal
     dtype = lowering.out.dtype
     if dtype == "bool":
         return NotImplemented
+    wide_enough = dtype == "float64" or dtype == "float32" and lowering.numerics.accumulates_in_double
+    if dtype not in FLOATING or wide_enough:  # whole numbers are rounded once, as sums in float64 are
+        start, step = (int(each) if type(each) is float and is_exact(each) else each for each in (start, step))
     if all(isinstance(value, (int, SizeExpr)) and not isinstance(value, bool) for value in (start, step)):
         return lowering.compute(lowering.out, lambda index: as_index(add(mul(index[0], step), start)))
     if dtype not in FLOATING:
         return NotImplemented
 
     wide = "float64" if lowering.numerics.accumulates_in_double or dtype == "float64" else "float32"
-    start, step = (ex.constant(each, wide) for each in (start, step))
+    start, step = (_number(each, wide) for each in (start, step))
 
     def body(index: IndexTuple) -> Expr:
         return _step_along(lowering, start, step, ex.cast(Index(index[0]), wide))
 
     return lowering.compute(lowering.out, body)
+
+
+def _number(value: Any, dtype: str) -> Expr:
+    return ex.cast(as_index(value), dtype) if isinstance(value, SizeExpr) else ex.constant(value, dtype)
 
 
 def _step_along(lowering: Lowering, start: Expr, step: Expr, position: Expr) -> Expr:
@@ -103,22 +111,27 @@ def _arange(lowering: Lowering, first: Number, *args: object, **options: object)
 
 @rule("linspace")
 def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: object) -> TensorValue:
-    """Counted from the nearer end, as ATen does."""
+    """Counted from the nearer end, as ATen does. Several steps, where how many there are varies."""
     dtype = lowering.out.dtype
-    if dtype not in ("float32", "float64"):
+    if dtype not in ("float32", "float64") or any(isinstance(each, SizeExpr) for each in (start, end)):
         return NotImplemented
     if steps == 1:
         return lowering.compute(lowering.out, lambda index: ex.constant(start, dtype))
     start, end = (ex.constant(each, dtype).value for each in (start, end))
-    step = ex.constant(end - start, dtype).value / (steps - 1)
+    across = ex.constant(end - start, dtype)
+    last = add(steps, -1)
+    if isinstance(last, int):
+        step: Expr = ex.constant(across.value / last, dtype)
+    else:
+        step = ex.div(across, ex.cast(Index(last), dtype))
     number = lambda value: ex.constant(value, dtype)
 
     def body(index: IndexTuple) -> Expr:
         position = Index(index[0])
-        near = _step_along(lowering, number(start), number(step), ex.cast(position, dtype))
-        back = ex.cast(Index(add(steps - 1, mul(index[0], -1))), dtype)
-        far = _step_along(lowering, number(end), number(-step), back)
-        return ex.where(ex.compare("lt", position, ex.constant(steps // 2, "int64")), near, far)
+        near = _step_along(lowering, number(start), step, ex.cast(position, dtype))
+        back = ex.cast(Index(add(last, mul(index[0], -1))), dtype)
+        far = _step_along(lowering, number(end), Compute("neg", (step,), dtype), back)
+        return ex.where(ex.compare("lt", position, as_index(floordiv(steps, 2))), near, far)
 
     return lowering.compute(lowering.out, body)
 

@@ -39,6 +39,13 @@ def standardised(x):
     return (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + 1e-5) + x.var()
 
 
+def places(x):
+    """Coordinates of pixels, and positions counted by floats."""
+    rows = torch.linspace(-1, 1, x.shape[2])[:, None] + torch.linspace(0, 1, steps=x.shape[3], dtype=x.dtype)
+    ranks = torch.arange(x.shape[2], -x.shape[2], -1.0, dtype=torch.int64).float()
+    return x * rows + ranks.sin().sum() + torch.arange(0.0, x.shape[3], 2.0).cos().sum()
+
+
 IMAGE = lambda b, n: (torch.randn(b, 4, n, n + 1),)
 SIGNAL = lambda b, n: (torch.randn(b, 4, n),)
 #: A function, and its arguments for two sizes. Most are differentiated, too.
@@ -83,6 +90,7 @@ PROGRAMS = {
     "many margins": (F.multilabel_margin_loss, lambda b, n: (torch.randn(b, n), torch.randint(n, (b, n)))),
     "glu": (F.glu, lambda b, n: (torch.randn(b, 2 * n),)),
     "reflected": (lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect"), IMAGE),
+    "places": (places, IMAGE),
     "pooled": (pooled, lambda b, n: (torch.randn(b, 4, 4 * n, 3 * n),)),
     "standardised": (standardised, lambda b, n: (torch.randn(b, n),)),
     "windows": (windows, lambda b, n: (torch.randn(b, 3, 8, 8),)),

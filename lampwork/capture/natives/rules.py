@@ -129,7 +129,7 @@ def _call_on_fakes(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
     if world.recorder.wrapped is not None and has_wrapper(args, kwargs):
         return HANDS_ON  # it asks them for their methods
     if world.recorder.sizes:
-        answer = composite_called(function, args, kwargs)
+        answer = composite_called(world.recorder, function, args, kwargs)
         if answer is not NotImplemented:
             return answer
     return world.tensor_calls.called_natively(function, args, kwargs)

@@ -11,7 +11,8 @@ each new size would be compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +20,17 @@ import torch.nn.functional as F
 from lampwork.capture.record.resampling import interpolate
 from lampwork.fakes.strides import broadcast
 
+if TYPE_CHECKING:
+    from lampwork.capture.record.recorder import Recorder
 
-def called(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+
+def called(recorder: Recorder, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What `function` gives; NotImplemented where it should be called itself: it is another one, no size is symbolic,
     in cases that are not written here, and to word errors."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.Tensor):  # a bound method
         function, args = getattr(torch.Tensor, function.__name__, None), (owner, *args)
-    equivalent = _EQUIVALENTS.get(function)
+    equivalent = partial(_linspace, recorder) if function is torch.linspace else _EQUIVALENTS.get(function)
     if equivalent is None or kwargs.get("out") is not None or not any(map(_has_symbols, (*args, *kwargs.values()))):
         return NotImplemented
     try:
@@ -57,12 +61,26 @@ def _known(value: Any) -> Any:
 def _has_symbols(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return any(type(each) is torch.SymInt for each in (*value.size(), *value.stride()))
-    return isinstance(value, (tuple, list)) and any(map(_has_symbols, value))
+    return type(value) is torch.SymInt or isinstance(value, (tuple, list)) and any(map(_has_symbols, value))
 
 
 def _number(value: Any) -> Any:
     """The only number of a list of one, as operators on signals take them."""
     return value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
+
+
+def _linspace(recorder: Recorder, start: Any, end: Any, steps: Any, **options: Any) -> Any:
+    """Recorded: native code takes a number for the steps before it is."""
+    numbers = type(start) in _NUMBERS and type(end) in _NUMBERS
+    if not numbers or type(steps) is not torch.SymInt or options.keys() - {"dtype", "device"} or steps < 2:
+        return NotImplemented
+    named = {name: value for name, value in options.items() if value is not None}
+    if "device" in named:
+        named["device"] = torch.device(named["device"])
+    return recorder.call(torch.ops.aten.linspace.default, (start, end, steps), named)
+
+
+_NUMBERS = frozenset({int, float})
 
 
 def _max_pool1d(

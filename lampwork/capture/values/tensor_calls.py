@@ -158,7 +158,7 @@ class TensorCalls:
             if answer is NotImplemented:
                 answer = reshape_called(function, args, kwargs)
             if answer is NotImplemented:
-                answer = composite_called(function, args, kwargs)
+                answer = composite_called(self.recorder, function, args, kwargs)
             if answer is NotImplemented and function in RECURRENT:
                 answer = recurrent(self.world, function.__name__, args, kwargs)
             if answer is not NotImplemented:

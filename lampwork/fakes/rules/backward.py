@@ -345,11 +345,8 @@ def adaptive_pool(gradient: torch.Tensor, x: torch.Tensor) -> Spec:
     return Spec(shape, in_format_of(x, shape), x.dtype)
 
 
-@rule("upsample_linear1d_backward", "upsample_nearest1d_backward", "upsample_nearest2d_backward",
-      "upsample_nearest3d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
-      "upsample_trilinear3d_backward", "_upsample_nearest_exact1d_backward", "_upsample_nearest_exact2d_backward",
-      "_upsample_nearest_exact3d_backward", "_upsample_bilinear2d_aa_backward",
-      "_upsample_bicubic2d_aa_backward")  # fmt: skip
+@rule("upsample_nearest2d_backward", "upsample_bilinear2d_backward",
+      "_upsample_nearest_exact2d_backward")  # fmt: skip
 def upsample(
     gradient: torch.Tensor, output_size: Sequence[int], input_size: Sequence[int], *args: object, **kwargs: object
 ) -> Spec:
@@ -358,6 +355,18 @@ def upsample(
     shape = tuple(input_size)
     expect_sizes("the gradient of resampling", gradient.size(), (*shape[:2], *output_size))
     return Spec(shape, in_format_of(gradient, shape), gradient.dtype)
+
+
+@rule("upsample_linear1d_backward", "upsample_nearest1d_backward", "upsample_nearest3d_backward",
+      "upsample_bicubic2d_backward", "upsample_trilinear3d_backward", "_upsample_nearest_exact1d_backward",
+      "_upsample_nearest_exact3d_backward", "_upsample_bilinear2d_aa_backward",
+      "_upsample_bicubic2d_aa_backward")  # fmt: skip
+def upsample_contiguous(
+    gradient: torch.Tensor, output_size: Sequence[int], input_size: Sequence[int], *args: object, **kwargs: object
+) -> Spec:
+    if not gradient.is_contiguous():
+        raise Unknown
+    return upsample(gradient, output_size, input_size)
 
 
 @rule("grid_sampler_2d_backward", "grid_sampler_3d_backward")

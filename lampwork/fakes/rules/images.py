@@ -124,6 +124,8 @@ def _places(size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
 def upsample(x: torch.Tensor, output_size: Sequence[int], *args: object, **kwargs: object) -> Spec:
     if x.dim() != len(output_size) + 2 or any(type(each) is int and each < 1 for each in (*x.size()[2:], *output_size)):
         raise Unknown
+    if x.dim() != 4 and not x.is_contiguous():  # volumes have channels last, too
+        raise Unknown
     shape = (*x.size()[:2], *output_size)
     return Spec(shape, in_format_of(x, shape), x.dtype)
 

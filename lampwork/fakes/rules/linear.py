@@ -15,9 +15,9 @@ from lampwork.fakes.shapes import (
     check_expands,
     contiguous,
     expect_sizes,
+    iterated_of,
     preserved,
     rule,
-    same_sizes,
     strides_suggest_channels_last,
     suggests_channels_last,
 )
@@ -100,7 +100,8 @@ def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Scala
         raise Unknown
     shape = (vec1.size()[0], vec2.size()[0])
     check_expands(x.size(), shape)
-    strides = preserved(x) if x.dim() == 2 and same_sizes(x.size(), shape) else contiguous(shape)
+    sizes = (tuple(x.size()), (shape[0], 1), (shape[1],))
+    strides = iterated_of(sizes, (x.stride(), (vec1.stride()[0], 1), vec2.stride()), shape, False)
     return Spec(shape, strides, torch.promote_types(x.dtype, torch.promote_types(vec1.dtype, vec2.dtype)))
 
 

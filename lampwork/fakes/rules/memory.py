@@ -37,6 +37,7 @@ from lampwork.fakes.strides import Scalar, sorted_for_ones, steps_in
 from lampwork.fakes.symbolic import are_sizes, by_contents
 from lampwork.fakes.views import RULES as VIEWS
 from lampwork.fakes.views import aten, view_strides
+from lampwork.ir.number import is_exact
 
 if TYPE_CHECKING:
 
@@ -106,11 +107,13 @@ def scalar_tensor(value: Scalar, **options: Unpack[TensorOptions]) -> Spec:
 def arange(*bounds: Any, **options: Unpack[TensorOptions]) -> Spec:
     if not all(type(each) in (int, float, torch.SymInt) for each in bounds):
         raise Unknown
+    of_floats = any(type(each) is float for each in bounds)
+    bounds = tuple([int(each) if type(each) is float and is_exact(each) else each for each in bounds])
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     whole = all(type(each) is not float for each in bounds)
     if step == 0 or (end - start) * step < 0:
         raise Unknown
-    dtype = options.get("dtype") or (torch.int64 if whole else torch.get_default_dtype())
+    dtype = options.get("dtype") or (torch.get_default_dtype() if of_floats else torch.int64)
     if not whole and not dtype.is_floating_point:
         raise Unknown
     count = math.ceil((end - start) / step) if not whole else -((start - end) // step)
