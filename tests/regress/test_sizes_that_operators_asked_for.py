@@ -46,6 +46,13 @@ def places(x):
     return x * rows + ranks.sin().sum() + torch.arange(0.0, x.shape[3], 2.0).cos().sum()
 
 
+def pooled_whole(x):
+    """Windows as large as what they are in, as classifiers of texts and images have them."""
+    rows = x.flatten(2)
+    longest = F.max_pool1d(rows, rows.shape[2]) + F.avg_pool1d(rows, kernel_size=rows.shape[2])
+    return longest.squeeze(2) + (F.avg_pool2d(x, x.size()[2:]) * F.max_pool2d(x, x.shape[2:]))[:, :, 0, 0]
+
+
 IMAGE = lambda b, n: (torch.randn(b, 4, n, n + 1),)
 SIGNAL = lambda b, n: (torch.randn(b, 4, n),)
 #: A function, and its arguments for two sizes. Most are differentiated, too.
@@ -90,6 +97,7 @@ PROGRAMS = {
     "many margins": (F.multilabel_margin_loss, lambda b, n: (torch.randn(b, n), torch.randint(n, (b, n)))),
     "glu": (F.glu, lambda b, n: (torch.randn(b, 2 * n),)),
     "reflected": (lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect"), IMAGE),
+    "pooled whole": (pooled_whole, IMAGE),
     "places": (places, IMAGE),
     "pooled": (pooled, lambda b, n: (torch.randn(b, 4, 4 * n, 3 * n),)),
     "standardised": (standardised, lambda b, n: (torch.randn(b, n),)),

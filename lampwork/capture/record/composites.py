@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from lampwork.capture.record.resampling import interpolate
-from lampwork.fakes.strides import broadcast
+from lampwork.fakes.strides import broadcast, surely_same
 
 if TYPE_CHECKING:
     from lampwork.capture.record.recorder import Recorder
@@ -81,6 +81,27 @@ def _linspace(recorder: Recorder, start: Any, end: Any, steps: Any, **options: A
 
 
 _NUMBERS = frozenset({int, float})
+
+
+def _pools_all(dims: int, average: bool, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A pool over `dims` dimensions, of windows that are as large as what they are in: a reduction, as pools take
+    numbers for their windows."""
+
+    def pool(
+        input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, *others: Any, **named: Any
+    ) -> Any:
+        sizes = tuple(input.shape[-dims:])
+        whole = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) * dims
+        steps = stride is None or len(stride) == 0 if isinstance(stride, (tuple, list, type(None))) else False
+        is_plain = steps and padding in (0, (0,) * dims, [0] * dims) and not others and not named
+        if is_plain and input.dim() == dims + 2 and input.is_floating_point() and surely_same(tuple(whole), sizes):
+            if average:
+                return input.mean(tuple(range(-dims, 0)), keepdim=True)
+            largest: Any = input.flatten(2).max(-1)  # whose gradient goes to the first of equal ones, as a pool's
+            return largest.values.reshape(*input.shape[:2], *[1] * dims)
+        return otherwise(input, kernel_size, stride, padding, *others, **named) if otherwise else NotImplemented
+
+    return pool
 
 
 def _max_pool1d(
@@ -194,8 +215,13 @@ def _stft(
 _METHODS: Any = torch.Tensor
 _EQUIVALENTS: dict[Any, Callable[..., Any]] = {
     F.interpolate: interpolate,
-    F.max_pool1d: _max_pool1d,
-    torch.max_pool1d: _max_pool1d,
+    F.max_pool1d: _pools_all(1, average=False, otherwise=_max_pool1d),
+    torch.max_pool1d: _pools_all(1, average=False, otherwise=_max_pool1d),
+    F.max_pool2d: _pools_all(2, average=False),
+    F.max_pool3d: _pools_all(3, average=False),
+    F.avg_pool1d: _pools_all(1, average=True),
+    F.avg_pool2d: _pools_all(2, average=True),
+    F.avg_pool3d: _pools_all(3, average=True),
     torch.take_along_dim: _take_along_dim,
     _METHODS.take_along_dim: _take_along_dim,
     torch.kron: _kron,
