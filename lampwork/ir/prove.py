@@ -166,7 +166,8 @@ class Prover:
         self._found = {}
 
     def _learn_quotients(self, value: Size) -> None:
-        """Bounds of quotients whose dividends are bounded: x <= 17 says x // 2 <= 8, where x / 2 <= 8.5 says less."""
+        """Bounds of quotients whose dividends are bounded: x <= 17 says x // 2 <= 8, where x / 2 <= 8.5 says less. And of
+        dividends whose quotients are: x // 9 >= 1 says x >= 9."""
         found: list[Size] = []
         for part in dict.fromkeys(part for each in (value, *self.facts) for part in _parts(each)):
             if isinstance(part, FloorDiv):
@@ -176,6 +177,15 @@ class Prover:
                         found.append(add(part, mul(_quotient(low, part.divisor), -1)))
                     elif isinstance(high, int):
                         found.append(add(_quotient(high, part.divisor), mul(part, -1)))
+        for fact in self.facts:
+            constant, terms = linear_terms(fact)
+            if len(terms) == 1 and isinstance(terms[0][1], FloorDiv):
+                times, part = terms[0][0], terms[0][1]
+                if times > 0:  # the quotient is no less than -constant / times
+                    found.append(add(part.value, mul(part.divisor, constant // times)))
+                else:
+                    last = add(mul(part.divisor, constant // -times + 1), -1)
+                    found.append(add(last, mul(part.value, -1)))
         if not {_tightened(each) for each in found if isinstance(each, SizeExpr)} <= {*self.facts}:
             self._learn([*self.facts, *found])
 
@@ -512,11 +522,11 @@ def _quotient(value: Size, divisor: Size) -> Size:
     whole: Size = 0
     rest: Size = constant
     for k, atom in terms:
-        quotient = exact_quotient(atom, divisor)
+        quotient = exact_quotient(mul(atom, k), divisor)
         if quotient is None:
             rest = add(rest, mul(atom, k))
         else:
-            whole = add(whole, mul(quotient, k))
+            whole = add(whole, quotient)
     low, high = bounds(rest)
     smallest = bounds(divisor)[0]
     if 0 <= low and high < smallest:

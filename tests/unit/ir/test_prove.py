@@ -139,6 +139,25 @@ def test_quotients_are_as_large_as_their_dividends_let_them():
     assert Prover((), tiles).inside(index, total) and not Prover((), tiles).inside(add(index, 1), total)
 
 
+def test_bounds_of_quotients_bound_their_dividends():
+    """The second and third of three blocks of 9 rows: what `cat` reads of its second operand."""
+    last = {"i": add(N, -1), "j": 26, "k": 31}
+    index = add(add(mul(I, 576), mul(add(J, -9), 32)), Symbol("k"))
+    facts = [add(floordiv(J, 9), -1)]
+    assert Prover(facts, last).inside(index, mul(N, 576)) and not Prover((), last).inside(index, mul(N, 576))
+    below = [add(mul(mul(floordiv(J, 9), 2), -1), 3)]  # 2 * (j // 9) <= 3
+    assert Prover(below, last).inside(J, 18) and not Prover(below, last).inside(J, 17)
+
+
+def test_quotients_by_sizes():
+    """Heads of 4 rows, of a number of chunks that varies and is 64 at most."""
+    chunks = Symbol("chunks", 2, 64)
+    last = {"i": add(mul(chunks, 8), -1)}
+    head, row = floordiv(I, mul(chunks, 4)), floordiv(mod(I, mul(chunks, 4)), 4)
+    index = add(add(mul(row, 8), mul(mod(I, 4), 512)), mul(head, 2048))
+    assert Prover((), last).inside(index, 4096) and not Prover((), last).inside(add(index, 8), 4096)
+
+
 def test_distances_are_not_negative():
     last = {"i": add(N, 2), "j": add(M, -1)}
     offset = add(I, -1)
