@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -144,8 +144,9 @@ def _capture(capture_as: Callable[..., Region], policy: DynamicPolicy, split: bo
         except GraphBreak:
             pass  # it is not for the symbols
     elif _is_not_differentiated(region) and region.sizes is not None and region.sizes.of_the_call:
-        fixed = capture_as(_FIXED, split)  # a derivative that takes numbers only
-        return region if _is_not_differentiated(fixed) else fixed
+        with suppress(GraphBreak):
+            fixed = capture_as(_FIXED, split)  # a derivative may take numbers only
+            return region if _is_not_differentiated(fixed) else fixed
     return region
 
 

@@ -328,7 +328,8 @@ class _Attempt:
             recorder.numbers = numbers
             return NumberNode(numbers.compute(operator.mul, torch.SymInt(size), 1.0))
 
-        recorder.sizes.floats = as_float
+        if not recorder.exact:  # which has numbers where eager has them
+            recorder.sizes.floats = as_float
         try:
             yield
         finally:

@@ -166,8 +166,8 @@ class Prover:
         self._found = {}
 
     def _learn_quotients(self, value: Size) -> None:
-        """Bounds of quotients whose dividends are bounded: x <= 17 says x // 2 <= 8, where x / 2 <= 8.5 says less. And of
-        dividends whose quotients are: x // 9 >= 1 says x >= 9."""
+        """Bounds of quotients whose dividends are bounded: x <= 17 says x // 2 <= 8, where x / 2 <= 8.5 says less. And
+        the other way about: x // 9 >= 1 says x >= 9."""
         found: list[Size] = []
         for part in dict.fromkeys(part for each in (value, *self.facts) for part in _parts(each)):
             if isinstance(part, FloorDiv):

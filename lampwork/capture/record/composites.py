@@ -33,6 +33,8 @@ def called(recorder: Recorder, function: Any, args: tuple, kwargs: dict[str, Any
     equivalent = partial(_linspace, recorder) if function is torch.linspace else _EQUIVALENTS.get(function)
     if equivalent is None or kwargs.get("out") is not None or not any(map(_has_symbols, (*args, *kwargs.values()))):
         return NotImplemented
+    if recorder.exact and function in _ROUNDED_OTHERWISE:
+        return NotImplemented
     try:
         return equivalent(*args, **kwargs)
     except TypeError:  # a spelling of the arguments that only PyTorch's parser knows
@@ -233,3 +235,7 @@ _EQUIVALENTS: dict[Any, Callable[..., Any]] = {
     torch.stft: _stft,
     _METHODS.stft: _stft,
 }
+#: Those of them whose sums are made in another order than eager's.
+_ROUNDED_OTHERWISE = frozenset({
+    F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, torch.cov, _METHODS.cov, torch.corrcoef, _METHODS.corrcoef,
+})  # fmt: skip
