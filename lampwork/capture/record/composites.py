@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from lampwork.capture.record.resampling import interpolate
-from lampwork.fakes.strides import broadcast, surely_same
+from lampwork.fakes.strides import broadcast, contiguous, surely_same
 
 if TYPE_CHECKING:
     from lampwork.capture.record.recorder import Recorder
@@ -96,7 +96,7 @@ def _pools_all(dims: int, average: bool, otherwise: Callable[..., Any] | None = 
         whole = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) * dims
         steps = stride is None or len(stride) == 0 if isinstance(stride, (tuple, list, type(None))) else False
         is_plain = steps and padding in (0, (0,) * dims, [0] * dims) and not others and not named
-        if is_plain and input.dim() == dims + 2 and input.is_floating_point() and surely_same(tuple(whole), sizes):
+        if is_plain and input.dim() == dims + 2 and _is_plain(input) and surely_same(tuple(whole), sizes):
             if average:
                 return input.mean(tuple(range(-dims, 0)), keepdim=True)
             largest: Any = input.flatten(2).max(-1)  # whose gradient goes to the first of equal ones, as a pool's
@@ -104,6 +104,11 @@ def _pools_all(dims: int, average: bool, otherwise: Callable[..., Any] | None = 
         return otherwise(input, kernel_size, stride, padding, *others, **named) if otherwise else NotImplemented
 
     return pool
+
+
+def _is_plain(input: torch.Tensor) -> bool:
+    """Whether all kernels lay their results out in the same way: strides of dimensions of size 1 make a difference."""
+    return input.is_floating_point() and surely_same(input.stride(), contiguous(input.size()))
 
 
 def _max_pool1d(
@@ -117,7 +122,7 @@ def _max_pool1d(
 ) -> Any:
     stride = kernel_size if stride is None or stride == [] else stride
     numbers = [_number(each) for each in (kernel_size, stride, padding, dilation)]
-    if return_indices or input.dim() not in (2, 3) or not input.is_floating_point():
+    if return_indices or input.dim() not in (2, 3) or not _is_plain(input):
         return NotImplemented
     if not all(type(each) is int for each in numbers) or min(numbers[0], numbers[1], numbers[3]) < 1:
         return NotImplemented
