@@ -1,7 +1,7 @@
 """Functions that ask for every size as a number, on symbolic sizes: in terms of operators that take them.
 
     max_pool1d(x[s0, 4, s1], 2)             ->    max_pool2d(x as [s0, 4, 1, s1], (1, 2)) as [s0, 4, s1 // 2]
-    kron(x[s0, 3], y[s1, 4])                ->    (x as [s0, 1, 3, 1] * y as [1, s1, 1, 4]) as [s0*s1, 12]
+    take_along_dim(x[s0, s1], i[1, 3], 1)   ->    gather(x, 1, i as [s0, 3])
     stft(x[s0, s1], 16, 4, return_complex)  ->    rfft(windows of 16 of x, 4 apart).transpose(1, 2)
 
 PyTorch writes them in C++ in terms of others, and asks for the numbers on the way: that would specialise all sizes, and
@@ -22,6 +22,8 @@ from lampwork.fakes.strides import broadcast, contiguous, surely_same
 
 if TYPE_CHECKING:
     from lampwork.capture.record.recorder import Recorder
+
+aten = torch.ops.aten
 
 
 def called(recorder: Recorder, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -79,7 +81,7 @@ def _linspace(recorder: Recorder, start: Any, end: Any, steps: Any, **options: A
     named = {name: value for name, value in options.items() if value is not None}
     if "device" in named:
         named["device"] = torch.device(named["device"])
-    return recorder.call(torch.ops.aten.linspace.default, (start, end, steps), named)
+    return recorder.call(aten.linspace.default, (start, end, steps), named)
 
 
 _NUMBERS = frozenset({int, float})
@@ -87,7 +89,8 @@ _NUMBERS = frozenset({int, float})
 
 def _pools_all(dims: int, average: bool, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """A pool over `dims` dimensions, of windows that are as large as what they are in: a reduction, as pools take
-    numbers for their windows."""
+    numbers for their windows. Nothing that is differentiated: a pool saves what it is given, which a reduction does
+    not, and nobody would notice that it was written to meanwhile."""
 
     def pool(
         input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, *others: Any, **named: Any
@@ -96,11 +99,10 @@ def _pools_all(dims: int, average: bool, otherwise: Callable[..., Any] | None = 
         whole = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) * dims
         steps = stride is None or len(stride) == 0 if isinstance(stride, (tuple, list, type(None))) else False
         is_plain = steps and padding in (0, (0,) * dims, [0] * dims) and not others and not named
+        is_plain = is_plain and not (torch.is_grad_enabled() and input.requires_grad)
         if is_plain and input.dim() == dims + 2 and _is_plain(input) and surely_same(tuple(whole), sizes):
-            if average:
-                return input.mean(tuple(range(-dims, 0)), keepdim=True)
-            largest: Any = input.flatten(2).max(-1)  # whose gradient goes to the first of equal ones, as a pool's
-            return largest.values.reshape(*input.shape[:2], *[1] * dims)
+            reduce: Any = torch.mean if average else torch.amax
+            return reduce(input, tuple(range(-dims, 0)), keepdim=True)
         return otherwise(input, kernel_size, stride, padding, *others, **named) if otherwise else NotImplemented
 
     return pool
@@ -138,7 +140,7 @@ def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     if not isinstance(indices, torch.Tensor) or indices.dtype != torch.int64:
         return NotImplemented
     if dim is None:
-        return input.reshape(-1).gather(0, indices.reshape(-1))
+        return input.view(-1).gather(0, indices.view(-1))
     if input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
         return NotImplemented
     place = dim % input.dim()
@@ -149,15 +151,6 @@ def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
 
 def _with(sizes: Sequence[Any], place: int, size: Any) -> list[Any]:
     return [*sizes[:place], size, *sizes[place + 1 :]]
-
-
-def _kron(input: torch.Tensor, other: torch.Tensor) -> Any:
-    dims = max(input.dim(), other.dim())
-    left = [1] * (dims - input.dim()) + [*input.size()]
-    right = [1] * (dims - other.dim()) + [*other.size()]
-    spread = [size for each in left for size in (each, 1)], [size for each in right for size in (1, each)]
-    product = input.reshape(spread[0]) * other.reshape(spread[1])
-    return product.reshape([one * another for one, another in zip(left, right)])
 
 
 def _cov(input: torch.Tensor, *, correction: int = 1, fweights: object = None, aweights: object = None) -> Any:
@@ -231,8 +224,6 @@ _EQUIVALENTS: dict[Any, Callable[..., Any]] = {
     F.avg_pool3d: _pools_all(3, average=True),
     torch.take_along_dim: _take_along_dim,
     _METHODS.take_along_dim: _take_along_dim,
-    torch.kron: _kron,
-    _METHODS.kron: _kron,
     torch.cov: _cov,
     _METHODS.cov: _cov,
     torch.corrcoef: _corrcoef,
