@@ -83,14 +83,6 @@ PROGRAMS = {
     "diag": (torch.diag, lambda b, n: (torch.randn(n, n),)),
     "cov": (torch.cov, lambda b, n: (torch.randn(b, n),)),
     "corrcoef": (torch.corrcoef, lambda b, n: (torch.randn(b, n),)),
-    "take_along_dim": (
-        lambda x, places: torch.take_along_dim(x, places, 1),
-        lambda b, n: (torch.randn(b, n), torch.randint(n, (b, 3))),
-    ),
-    "its method": (
-        lambda x, places: x.take_along_dim(places, -1),
-        lambda b, n: (torch.randn(b, 4, n), torch.randint(n, (1, 4, 2))),
-    ),
     "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), lambda b, n: (torch.randn(b, n),)),
     "margins": (F.multi_margin_loss, lambda b, n: (torch.randn(b, 5), torch.randint(5, (b,)))),
     "many margins": (F.multilabel_margin_loss, lambda b, n: (torch.randn(b, n), torch.randint(n, (b, n)))),

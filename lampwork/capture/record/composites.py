@@ -1,7 +1,7 @@
 """Functions that ask for every size as a number, on symbolic sizes: in terms of operators that take them.
 
     max_pool1d(x[s0, 4, s1], 2)             ->    max_pool2d(x as [s0, 4, 1, s1], (1, 2)) as [s0, 4, s1 // 2]
-    take_along_dim(x[s0, s1], i[1, 3], 1)   ->    gather(x, 1, i as [s0, 3])
+    avg_pool2d(x[s0, 4, s1, s2], (s1, s2))  ->    mean(x, (2, 3)) as [s0, 4, 1, 1]
     stft(x[s0, s1], 16, 4, return_complex)  ->    rfft(windows of 16 of x, 4 apart).transpose(1, 2)
 
 PyTorch writes them in C++ in terms of others, and asks for the numbers on the way: that would specialise all sizes, and
@@ -10,7 +10,7 @@ each new size would be compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from lampwork.capture.record.resampling import interpolate
-from lampwork.fakes.strides import broadcast, contiguous, surely_same
+from lampwork.fakes.strides import contiguous, surely_same
 
 if TYPE_CHECKING:
     from lampwork.capture.record.recorder import Recorder
@@ -136,23 +136,6 @@ def _max_pool1d(
     return pooled if input.dim() == 3 else pooled.squeeze(0)
 
 
-def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
-    if not isinstance(indices, torch.Tensor) or indices.dtype != torch.int64:
-        return NotImplemented
-    if dim is None:
-        return input.view(-1).gather(0, indices.view(-1))
-    if input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
-        return NotImplemented
-    place = dim % input.dim()
-    wanted = [*broadcast([_with(input.size(), place, 1), _with(indices.size(), place, 1)])]
-    source = input.expand(_with(wanted, place, input.size(place)))
-    return source.gather(place, indices.expand(_with(wanted, place, indices.size(place))))
-
-
-def _with(sizes: Sequence[Any], place: int, size: Any) -> list[Any]:
-    return [*sizes[:place], size, *sizes[place + 1 :]]
-
-
 def _cov(input: torch.Tensor, *, correction: int = 1, fweights: object = None, aweights: object = None) -> Any:
     if fweights is not None or aweights is not None or not 1 <= input.dim() <= 2 or input.dtype == torch.bool:
         return NotImplemented
@@ -222,8 +205,6 @@ _EQUIVALENTS: dict[Any, Callable[..., Any]] = {
     F.avg_pool1d: _pools_all(1, average=True),
     F.avg_pool2d: _pools_all(2, average=True),
     F.avg_pool3d: _pools_all(3, average=True),
-    torch.take_along_dim: _take_along_dim,
-    _METHODS.take_along_dim: _take_along_dim,
     torch.cov: _cov,
     _METHODS.cov: _cov,
     torch.corrcoef: _corrcoef,
