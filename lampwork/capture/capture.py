@@ -328,7 +328,7 @@ class _Attempt:
             recorder.numbers = numbers
             return NumberNode(numbers.compute(operator.mul, torch.SymInt(size), 1.0))
 
-        if not recorder.exact:  # which has numbers where eager has them
+        if not recorder.exact:  # numbers that vary are tensors in the graph, and may be rounded otherwise
             recorder.sizes.floats = as_float
         try:
             yield

@@ -370,13 +370,12 @@ class Prover:
                     if self._sign(times) > 0:  # no more than either side
                         rest = add(value, mul(mul(times, least), -1))
                         sides = [add(rest, mul(times, side)) for side in (least.left, least.right)]
-                        value = min(
-                            sides, key=lambda side: (len(symbols(side) & {*self.order}), len(linear_terms(side)[1]))
-                        )
+                        value = min(sides, key=self._indices_and_terms)
         found = _quotient(value, divisor)
         return found if found != part else None
 
-    def _parts_left(self, side: Size) -> tuple[int, int]:
+    def _indices_and_terms(self, side: Size) -> tuple[int, int]:
+        """How many indices and terms it has: a side that depends on fewer is known better."""
         return len(symbols(side) & self.ranges.keys()), len(linear_terms(side)[1])
 
     # Cases -----------------------------------------------------------------------------------------------------------

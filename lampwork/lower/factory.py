@@ -111,7 +111,7 @@ def _arange(lowering: Lowering, first: Number, *args: object, **options: object)
 
 @rule("linspace")
 def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: object) -> TensorValue:
-    """Counted from the nearer end, as ATen does. Several steps, where how many there are varies."""
+    """Counted from the nearer end, as ATen does. Where the number of steps varies, it is two at least (guarded)."""
     dtype = lowering.out.dtype
     if dtype not in ("float32", "float64") or any(isinstance(each, SizeExpr) for each in (start, end)):
         return NotImplemented

@@ -159,6 +159,25 @@ def test_what_eager_saves_is_saved():
         assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("pool", [F.max_pool1d, F.avg_pool1d])
+def test_a_pool_over_as_much_as_contents_leave(pool):
+    """Nothing, too: eager raises then."""
+
+    def program(x, kept):
+        picked = x[kept][None, None]
+        return pool(picked, picked.shape[2])
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for count in (5, 3, 0, 1, 4):
+        outcomes = []
+        for function in (program, compiled):
+            try:
+                outcomes.append(function(torch.arange(6.0), torch.arange(6) < count).tolist())
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
 def test_derivatives_that_take_numbers_only_are_compiled_for_each_size():
     """The region was not differentiated at all, for the symbols in it."""
 

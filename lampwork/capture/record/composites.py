@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from lampwork.capture.record.resampling import interpolate
 from lampwork.fakes.strides import contiguous, surely_same
+from lampwork.fakes.symbolic import by_contents
 
 if TYPE_CHECKING:
     from lampwork.capture.record.recorder import Recorder
@@ -35,7 +36,7 @@ def called(recorder: Recorder, function: Any, args: tuple, kwargs: dict[str, Any
     equivalent = partial(_linspace, recorder) if function is torch.linspace else _EQUIVALENTS.get(function)
     if equivalent is None or kwargs.get("out") is not None or not any(map(_has_symbols, (*args, *kwargs.values()))):
         return NotImplemented
-    if recorder.exact and function in _ROUNDED_OTHERWISE:
+    if recorder.exact and function in _OTHER_BITS:
         return NotImplemented
     try:
         return equivalent(*args, **kwargs)
@@ -74,7 +75,7 @@ def _number(value: Any) -> Any:
 
 
 def _linspace(recorder: Recorder, start: Any, end: Any, steps: Any, **options: Any) -> Any:
-    """Recorded: native code takes a number for the steps before it is."""
+    """Recorded here, since PyTorch's own parser makes a number of the steps before the operator is called."""
     numbers = type(start) in _NUMBERS and type(end) in _NUMBERS
     if not numbers or type(steps) is not torch.SymInt or options.keys() - {"dtype", "device"} or steps < 2:
         return NotImplemented
@@ -97,15 +98,20 @@ def _pools_all(dims: int, average: bool, otherwise: Callable[..., Any] | None = 
     ) -> Any:
         sizes = tuple(input.shape[-dims:])
         whole = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) * dims
-        steps = stride is None or len(stride) == 0 if isinstance(stride, (tuple, list, type(None))) else False
-        is_plain = steps and padding in (0, (0,) * dims, [0] * dims) and not others and not named
-        is_plain = is_plain and not (torch.is_grad_enabled() and input.requires_grad)
-        if is_plain and input.dim() == dims + 2 and _is_plain(input) and surely_same(tuple(whole), sizes):
+        one_window = stride is None or isinstance(stride, (tuple, list)) and not stride
+        usual = one_window and padding in (0, (0,) * dims, [0] * dims) and not others and not named
+        differentiated = torch.is_grad_enabled() and input.requires_grad
+        if usual and not differentiated and input.dim() == dims + 2 and _is_plain(input) and _is_all(whole, sizes):
             reduce: Any = torch.mean if average else torch.amax
             return reduce(input, tuple(range(-dims, 0)), keepdim=True)
         return otherwise(input, kernel_size, stride, padding, *others, **named) if otherwise else NotImplemented
 
     return pool
+
+
+def _is_all(window: Any, sizes: tuple[Any, ...]) -> bool:
+    """Whether a window has these sizes in every call. Of sizes that contents decide nobody knows that there are any."""
+    return surely_same(tuple(window), sizes) and not any(map(by_contents, sizes))
 
 
 def _is_plain(input: torch.Tensor) -> bool:
@@ -212,7 +218,8 @@ _EQUIVALENTS: dict[Any, Callable[..., Any]] = {
     torch.stft: _stft,
     _METHODS.stft: _stft,
 }
-#: Those of them whose sums are made in another order than eager's.
-_ROUNDED_OTHERWISE = frozenset({
-    F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, torch.cov, _METHODS.cov, torch.corrcoef, _METHODS.corrcoef,
+#: Those of them whose bits may differ from eager's: sums in another order, and which of two zeros is the larger.
+_OTHER_BITS = frozenset({
+    F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.max_pool1d, F.max_pool2d, F.max_pool3d, torch.max_pool1d,
+    torch.cov, _METHODS.cov, torch.corrcoef, _METHODS.corrcoef,
 })  # fmt: skip

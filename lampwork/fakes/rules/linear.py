@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -63,14 +63,6 @@ def bmm(a: torch.Tensor, b: torch.Tensor) -> Spec:
     return Spec(shape, contiguous(shape), _same_dtype(a, b))
 
 
-@rule("baddbmm")
-def baddbmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
-    _same_dtype(bias, a, b)
-    result = bmm(a, b)
-    check_expands(bias.size(), result.shape)
-    return result
-
-
 @rule("mv")
 def mv(a: torch.Tensor, b: torch.Tensor) -> Spec:
     if a.dim() != 2 or b.dim() != 1 or a.size()[1] != b.size()[0]:
@@ -78,12 +70,20 @@ def mv(a: torch.Tensor, b: torch.Tensor) -> Spec:
     return Spec((a.size()[0],), (1,), _same_dtype(a, b))
 
 
-@rule("addmv")
-def addmv(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
-    _same_dtype(x, a, b)
-    result = mv(a, b)
-    check_expands(x.size(), result.shape)
-    return result
+def _with_addend(product: Callable[[torch.Tensor, torch.Tensor], Spec]) -> Callable[..., Spec]:
+    """The rule of a product that is added to a tensor, which is expanded to it."""
+
+    def added(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Spec:
+        _same_dtype(x, a, b)
+        result = product(a, b)
+        check_expands(x.size(), result.shape)
+        return result
+
+    return added
+
+
+rule("addmv")(_with_addend(mv))
+rule("baddbmm")(_with_addend(bmm))
 
 
 @rule("dot", "vdot")

@@ -174,6 +174,7 @@ def polygamma(n: int, x: torch.Tensor) -> Spec:
 _each("ceil floor round trunc round.decimals", lambda name: _without("bc", same_dtype))
 _each("neg", lambda name: _without("b", same_dtype))
 _each("sign relu", lambda name: _without("c", same_dtype))
+_each("sgn", lambda name: same_dtype)
 _each("frac", lambda name: _only("f", same_dtype))
 _each("bitwise_not", lambda name: _only("bi", same_dtype))
 _each(
@@ -182,9 +183,6 @@ _each(
 )
 _each("threshold", lambda name: _without("bc", same_dtype))
 _plain = {name: RULES[operator_name(name)] for name in ("gelu", "softshrink")}
-
-
-rule("sgn")(same_dtype)
 
 
 @rule("gelu")
