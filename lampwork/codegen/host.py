@@ -42,6 +42,7 @@ from collections.abc import Iterator
 
 from lampwork.codegen.host_expressions import at_least_nothing, dims
 from lampwork.codegen.host_steps import LARGE_BYTES, Steps, span_bytes
+from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.errors import CompileError
 from lampwork.ir.program import Check, Extern, NativeCode, Program, device_index, raised_inputs
 from lampwork.ir.size import SizeExpr, symbols
@@ -187,7 +188,7 @@ class _HostWriter(Steps):
             yield "CHECKED = checked(PLAIN, OUT)"
 
     def _frame(self, unpack: list[str], body: list[str], needs_lease: bool) -> Iterator[str]:
-        runs = len(self.native.runs)
+        runs = len(launch_sequences(self.program))
         if runs:
             yield "".join(f"run{index}, " for index in range(runs)) + "= runs"
         yield "def host(values, generation=None):"

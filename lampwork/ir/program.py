@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from lampwork.ir.location import Location, Origin
@@ -381,6 +381,8 @@ class NativeCode:
     the device and "shared:K" the sizes of shared memory. The 4th argument is the CUDA stream; an entry returns an int64
     which is 0, or says what went wrong: an error code of the driver, or `UNALIGNED`, in the lower half, and in the
     upper the number of the sequence's launch.
+
+    Image and offsets may be on their way (`being_made`): who reads one of them waits for all.
     """
 
     image: bytes
@@ -390,6 +392,31 @@ class NativeCode:
     features: tuple[str, ...]
     kernel_names: tuple[str, ...] = ()
     source: str = field(default="", compare=False)
-    calls: tuple[int, ...] = ()
+    calls: tuple[int, ...] = field(default_factory=tuple)
     device: str = "cpu"
     kernels: tuple[DeviceKernel, ...] = ()
+
+    @classmethod
+    def being_made(cls, rest: Callable[[], Mapping[str, Any]], **known: Any) -> NativeCode:
+        """Code of which `known` are all fields but `image`, `runs` and `calls`. `rest` gives these to whoever reads one
+        of them first, where it may raise `CompileError`; threads that read at the same time each call it."""
+        code = object.__new__(cls)
+        code.__dict__.update(known, _rest=rest)
+        return code
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All fields, for copies and for other processes."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    if not TYPE_CHECKING:  # all fields are declared
+
+        def __getattr__(self, name: str) -> Any:
+            values = self.__dict__
+            if name in ("image", "runs", "calls"):
+                rest = values.get("_rest")
+                if rest is not None:
+                    values.update(rest())
+                    values.pop("_rest", None)
+                if name in values:
+                    return values[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from lampwork.backends import backend_of
@@ -125,6 +126,12 @@ class _Head:
             self.lines += [f"values[{index}] = call[{position}]" for position, (index, _) in enumerate(call_reads)]
             self.lines += ["call = None"] * bool(unread)  # nothing keeps what they were found not to overlap
 
+    def look_ahead(self, function: Callable) -> None:
+        """Checks the static guards, so that the first call finds them checked. What fails here fails there again."""
+        if self.static is not None:
+            with suppress(Exception):
+                self.static.refresh(function)
+
     def holds(self, names: dict[str, Any]) -> Callable[[object, tuple, dict], bool]:
         body = "".join(f"    {line}\n" for line in [*failing_as("guards", self.lines), "return True"])
         source = f"def holds(function, args, kwargs):\n{body}"
@@ -173,12 +180,14 @@ class Entry:
         fell_back: FellBack = lambda diagnostic, seconds: None,
         run_backward: Run | None = None,
         exact: Settings | None = None,
+        made_for: Callable | None = None,
     ) -> None:
         """`run`: what runs the graph in place of the artifact's program (a foreign back end, an interpreter), and
         `run_backward` in place of that of its backward pass. `mode`: see `config`.
         `break_point`: for regions that end at a break, as `CompiledFunction.break_point`. `fell_back`: for backward
         passes, as `CompiledFunction.fell_back`. `exact`: with which settings backward programs for other layouts are
-        compiled; None: tangents are copied.
+        compiled; None: tangents are copied. `made_for`: the function whose call waits for the entry. Its
+        static guards are checked while the machine code may still be emitted.
         """
         self.fell_back = fell_back
         self.exact = exact
@@ -190,6 +199,19 @@ class Entry:
             self.serve = self._eager_entry(artifact.outcome, eagerly)
             return
         backend_of(artifact.program.device).launching.ready(artifact.program.device)
+        templates = sources_of(artifact.objects, artifact.effects, artifact.outcome, artifact.host_calls)
+        unread = unread_inputs(artifact, templates) if run is None else frozenset()
+        known = {id(source) for source in artifact.inputs}
+        reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
+        head = _Head(artifact, reads, unread)
+        if made_for is not None:
+            head.look_ahead(made_for)
+        places = {id(source): f"values[{index}]" for index, source in reversed(list(enumerate(reads)))}
+        kept = frozenset(
+            index for index, result in enumerate(artifact.program.results) if isinstance(result, FromInput)
+        )
+        writer = TemplateWriter(artifact.objects, places, kept)
+        made, end = writer.write(artifact.effects, artifact.outcome)
         if run is None:
             self.host = Host(artifact)
             run = self.host.call
@@ -212,17 +234,6 @@ class Entry:
             from lampwork.runtime.autograd.differentiate import Differentiated
 
             run = Differentiated(artifact, run, run_backward, self.fell_back).call
-        templates = sources_of(artifact.objects, artifact.effects, artifact.outcome, artifact.host_calls)
-        unread = unread_inputs(artifact, templates) if self.host is not None else frozenset()
-        known = {id(source) for source in artifact.inputs}
-        reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
-        places = {id(source): f"values[{index}]" for index, source in reversed(list(enumerate(reads)))}
-        kept = frozenset(
-            index for index, result in enumerate(artifact.program.results) if isinstance(result, FromInput)
-        )
-        writer = TemplateWriter(artifact.objects, places, kept)
-        made, end = writer.write(artifact.effects, artifact.outcome)
-        head = _Head(artifact, reads, unread)
         values = "values" if len(reads) == len(artifact.inputs) else f"values[:{len(artifact.inputs)}]"
         generation = ", state.generation" if head.static is not None and self.host is not None else ""
         namespace = {**head.names, "run": run, "MISS": MISS, "Rerun": Rerun, **writer.constants}

@@ -570,15 +570,31 @@ class CompiledFunction:
             self.counters.spent(stage, seconds)
         instead = watch.finished(artifact, time.perf_counter() - start) if watch is not None else None
         start = time.perf_counter()
-        entry = self.entry_of(artifact, *(instead or ()))
+        run, run_backward = instead or (None, None)
+        entry = self.entry_of(artifact, run, run_backward, made_for=self.function)
         self.counters.spent("entry", time.perf_counter() - start)
         return entry
 
-    def entry_of(self, artifact: Artifact, run: Run | None = None, run_backward: Run | None = None) -> Entry:
-        """An entry of this function. Raises LookupError where this process lacks what the artifact names."""
+    def entry_of(
+        self,
+        artifact: Artifact,
+        run: Run | None = None,
+        run_backward: Run | None = None,
+        made_for: Callable | None = None,
+    ) -> Entry:
+        """An entry of this function. `made_for`: as for `Entry`. Raises LookupError where this process lacks what the
+        artifact names."""
         exact = self.settings if self.settings.options.exact else None
         return Entry(
-            artifact, self._eagerly, run, self.settings.mode, self.break_point, self.fell_back, run_backward, exact
+            artifact,
+            self._eagerly,
+            run,
+            self.settings.mode,
+            self.break_point,
+            self.fell_back,
+            run_backward,
+            exact,
+            made_for,
         )
 
     def fell_back(self, diagnostic: Diagnostic, seconds: float) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from threading import Thread
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -33,14 +36,6 @@ PASSES = ("sroa",)
 LEVEL = 1
 
 
-def warm_up(target: Target) -> None:
-    """Does what the first compilation in a process would otherwise wait for: LLVM's tables and code generator.
-
-    Meant for a thread that runs while a program is captured; importing this module is the longer half of it.
-    """
-    object_code(f'target triple = "{TRIPLE}"\ndefine void @nothing() {{\n  ret void\n}}\n', target)
-
-
 #: LLVM ends the process where it gets no memory. The address space grew by 64 MiB for a first, small text, and by 202
 #: bytes a character for one of 870 kB (LLVM 22 on x86-64; of these 22 were touched).
 ROOM_BYTES, ROOM_PER_CHARACTER = 64 << 20, 210
@@ -63,20 +58,39 @@ KEPT_BYTES = 2 << 20
 
 def object_code(text: str, target: Target) -> bytes:
     """The relocatable object of LLVM assembly `text`. Raises `CompileError` when LLVM refuses the text."""
+    return emitting(text, target)()
+
+
+def emitting(text: str, target: Target) -> Callable[[], bytes]:
+    """As `object_code`, by a thread: what is returned waits for it. LLVM takes as long as capture to emit code, and
+    holds no lock of the interpreter meanwhile. Raises at once where LLVM refuses the text."""
     key = hashlib.sha256(text.encode()).digest(), target.name
-    code = _made.pop(key, None)
-    if code is None:
-        code = _compiled(text, target)
-    _made[key] = code
-    while sum(map(len, list(_made.values()))) > KEPT_BYTES:
-        _made.pop(next(iter(_made)), None)
+    known = _made.pop(key, None)
+    if known is not None:
+        _keep(key, known)
+        return lambda: known
+    emission = _Emission(*_optimized(text, target))
+    emission.begin()
+
+    def code() -> bytes:
+        made = emission.code()
+        _keep(key, made)
+        return made
+
     return code
 
 
-def _compiled(text: str, target: Target) -> bytes:
+def _keep(key: tuple[bytes, str], code: bytes) -> None:
+    _made[key] = code
+    while sum(map(len, list(_made.values()))) > KEPT_BYTES:
+        _made.pop(next(iter(_made)), None)
+
+
+def _optimized(text: str, target: Target) -> tuple[Any, Any]:
+    """The module of `text` after all passes, and what emits its code."""
     _check_room(text)
     machine = _target_machine(target.name, LEVEL)
-    try:
+    with _refusals():
         module = llvm.parse_assembly(text)
         if environment.verify:
             module.verify()
@@ -85,6 +99,44 @@ def _compiled(text: str, target: Target) -> bytes:
             for name in PASSES:
                 getattr(manager, f"add_{name}_pass")()
             manager.run(module, builder)
-        return bytes(machine.emit_object(module))
+    return module, machine
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
     except RuntimeError as error:
         raise CompileError("generate", f"LLVM refused the code: {error}") from error
+
+
+class _Emission(Thread):
+    """Code emission for one module, beside the thread that goes on with the compile and waits at its end. A fork waits
+    for that one, or for LLVM's lock (`forks.py`)."""
+
+    def __init__(self, module: Any, machine: Any) -> None:
+        super().__init__(name="lampwork-emits-code", daemon=True)
+        self._module, self._machine = module, machine
+        self._code: bytes | BaseException | None = None
+
+    def begin(self) -> None:
+        try:
+            self.start()
+        except RuntimeError:  # no more threads, or the interpreter ends
+            self.run()
+
+    def run(self) -> None:
+        try:
+            with _refusals():
+                self._code = bytes(self._machine.emit_object(self._module))
+        except BaseException as error:  # for the thread that waits
+            self._code = error
+        finally:
+            self._module = None
+
+    def code(self) -> bytes:
+        if self._code is None:
+            self.join()
+        if isinstance(self._code, bytes):
+            return self._code
+        raise self._code or CompileError("generate", "the process was forked while LLVM emitted code")

@@ -5,8 +5,10 @@ Program ──module──> LLVM IR text ──compile──> ELF object ──l
 
 from __future__ import annotations
 
+from typing import Any
+
 from lampwork.codegen.launch_sequences import launch_sequences
-from lampwork.codegen.llvm.compile import object_code
+from lampwork.codegen.llvm.compile import emitting
 from lampwork.codegen.llvm.link import link
 from lampwork.codegen.llvm.module import ModuleEmitter, overlapping
 from lampwork.config import Settings
@@ -17,21 +19,32 @@ from lampwork.turns import give_way
 
 
 def generate_native(program: Program, settings: Settings, target: Target, tuner: None = None) -> NativeCode:
-    """Machine code for all kernels of `program`. Raises `CompileError` naming the kernel that cannot be generated."""
+    """Machine code for all kernels of `program`, which LLVM may still be emitting (see `NativeCode.being_made`). Raises
+    `CompileError` naming the kernel that cannot be generated."""
     sequences = launch_sequences(program)
     if not sequences:
         return NativeCode(b"", (), (), (), ())
     text, buffer_order, externals = module_text(program, target)
-    image, entries = link(object_code(text, target))
-    return NativeCode(
-        image=image,
-        runs=tuple(entries[f"run_{i}"] for i in range(len(sequences))),
+    code = emitting(text, target)
+
+    def linked() -> dict[str, Any]:
+        image, entries = link(code())
+        numbers = range(len(sequences))
+        return {
+            "image": image,
+            "runs": tuple(entries[f"run_{i}"] for i in numbers),
+            "calls": tuple(entries[f"call_run_{i}"] for i in numbers),
+        }
+
+    return NativeCode.being_made(
+        linked,
         buffer_order=buffer_order,
         externals=externals,
         features=target.features,
         kernel_names=tuple(kernel.name for kernel in program.kernels),
         source=text,
-        calls=tuple(entries[f"call_run_{i}"] for i in range(len(sequences))),
+        device="cpu",
+        kernels=(),
     )
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import threading
 from dataclasses import replace
 
+import llvmlite.binding
 import pytest
 import torch
 
+from lampwork.codegen.llvm import compile as compile_module
 from lampwork.codegen.llvm.compile import object_code
 from lampwork.codegen.llvm.link import link
 from lampwork.codegen.target import make_target
@@ -118,3 +121,37 @@ def test_thread_counts_do_not_change_results():
         run(kernel, {"b0": torch.linspace(-5, 5, 1000), "b1": result}, TARGETS[-1], threads)
         results.append(result)
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_code_is_emitted_beside_what_goes_on(monkeypatch):
+    """Machine code is waited for where its bytes are read, and what goes wrong is raised there, each time."""
+    go_on, emitted = threading.Event(), compile_module._Emission.run
+
+    def late(self):
+        assert go_on.wait(60)
+        emitted(self)
+
+    monkeypatch.setattr(compile_module._Emission, "run", late)
+    native = compiled(elementwise("neg", ["float32"], "float32", 24), "sse4")
+    assert native.buffer_order and "image" not in vars(native)
+    go_on.set()
+    assert replace(native, source="").image == native.image and len(native.runs) == len(native.calls) == 1
+    assert not any(thread.name == "lampwork-emits-code" for thread in threading.enumerate())
+
+    def refused(self, module):
+        raise RuntimeError("no registers")
+
+    monkeypatch.setattr(llvmlite.binding.TargetMachine, "emit_object", refused)
+    native = compiled(elementwise("abs", ["float32"], "float32", 24), "sse4")
+    for _ in range(2):
+        with pytest.raises(CompileError, match="no registers"):
+            native.image
+
+
+def test_code_is_emitted_where_no_thread_can_be_started(monkeypatch):
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(compile_module._Emission, "start", refused)
+    native = compiled(elementwise("neg", ["float32"], "float32", 40), "sse4")
+    assert native.image and not hasattr(native, "no_such_field")
