@@ -208,3 +208,23 @@ def test_what_trips_over_symbols_is_called_with_numbers():
         x = torch.randn(3, size)
         torch.testing.assert_close(compiled(x), back(x))
     assert not lampwork.stats(compiled)["breaks"]
+
+
+def test_gradients_of_leaves_that_overlap_are_not_averaged():
+    """What was called with numbers saw an `as_strided` of the leaf, whose derivative is the mean of what shares memory."""
+    window = torch.hann_window(8)
+
+    def program(x):
+        return torch.istft(x, 8, 2, window=window)
+
+    compiled = lampwork.compile(program, dynamic=True)
+    for batch in (2, 3):
+        leaves = []
+        for function in (program, compiled):
+            values = torch.randn(5, 9, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+            leaf = values.as_strided((batch, 5, 9), (0, 9, 1)).requires_grad_()
+            result = function(leaf)
+            result.backward(torch.randn(result.shape, generator=torch.Generator().manual_seed(batch)))
+            leaves.append(leaf)
+        torch.testing.assert_close(leaves[1].grad, leaves[0].grad)
+    assert not lampwork.stats(compiled)["breaks"]

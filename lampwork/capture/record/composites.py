@@ -57,7 +57,7 @@ def with_known_sizes(function: Callable[..., Any], args: tuple, kwargs: dict[str
 
 def _known(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and _has_symbols(value):
-        return value.as_strided([int(each) for each in value.size()], [int(each) for each in value.stride()])
+        return value.view([int(each) for each in value.size()])  # `as_strided` averages over what overlaps
     if isinstance(value, dict):
         return {name: _known(each) for name, each in value.items()}
     return type(value)(map(_known, value)) if type(value) in (tuple, list) else value
