@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from lampwork.capture.record.resampling import interpolate
-from lampwork.fakes.strides import contiguous, surely_same
+from lampwork.fakes.strides import contiguous, overlap, surely_same
 from lampwork.fakes.symbolic import by_contents
 
 if TYPE_CHECKING:
@@ -52,12 +52,24 @@ def with_known_sizes(function: Callable[..., Any], args: tuple, kwargs: dict[str
     except RuntimeError as error:
         if "on tensor with symbolic sizes/strides" not in str(error):
             raise
-    return function(*_known(args), **_known(kwargs))
+        try:
+            known = _known(args), _known(kwargs)
+        except LookupError:
+            raise error from None
+    return function(*known[0], **known[1])
 
 
 def _known(value: Any) -> Any:
+    """Raises LookupError for a tensor that cannot be had with numbers: see below."""
     if isinstance(value, torch.Tensor) and _has_symbols(value):
-        return value.view([int(each) for each in value.size()])  # `as_strided` averages over what overlaps
+        sizes = [int(each) for each in value.size()]
+        view = value.view(sizes)
+        if not _has_symbols(view):
+            return view
+        strides = [int(each) for each in value.stride()]
+        if overlap(sizes, strides):  # the derivative of `as_strided` is the mean of what shares memory
+            raise LookupError("elements share memory, and strides are symbols")
+        return value.as_strided(sizes, strides)
     if isinstance(value, dict):
         return {name: _known(each) for name, each in value.items()}
     return type(value)(map(_known, value)) if type(value) in (tuple, list) else value
