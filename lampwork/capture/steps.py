@@ -81,6 +81,9 @@ class TorchMachine(Machine):
         self.steps += 1  # native code, in the middle of a step, calls back: the step is no longer at its beginning
         return super().call(function, args, kwargs)
 
+    def forget(self, error: BaseException) -> None:
+        self.first_raised.pop(id(error), None)
+
     def complete(self, answer: Any) -> Any:
         self.steps += 1
         return super().complete(answer)

@@ -674,7 +674,8 @@ class CompiledFunction:
         if isinstance(cause, torch.OutOfMemoryError):
             _release_workspaces()  # eager may need what they hold
         result = self.function(*args, **kwargs)
-        if isinstance(cause, AssumptionFailed):  # no defect: the program catches what it raises where its check fails
+        if isinstance(cause, (AssumptionFailed, torch.linalg.LinAlgError)):
+            # No defect: the program catches what it raises where its check fails, or a factorisation does.
             diagnostic = Diagnostic("assumption-failed", str(cause))
             if isinstance(cause, (SizeNotAssumed, SideNotAssumed)) and not self.settings.fullgraph:
                 self._drop_assumed()

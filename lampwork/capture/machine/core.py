@@ -275,6 +275,9 @@ class Machine(Handlers):
         finally:
             del error
 
+    def forget(self, error: BaseException) -> None:
+        """Nobody will ask for an error again: what is known of it goes, with the frames that its traceback keeps."""
+
     def abandon(self, base: int) -> None:
         """Drops the frames of an interrupted run."""
         for frame in self.frames[base:]:

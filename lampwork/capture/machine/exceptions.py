@@ -36,25 +36,30 @@ def raise_value(world: Any, value: Any, cause: Any) -> None:
 
 def raise_unchanged(error: BaseException) -> None:
     """Raises `error` with its `__context__`, and everybody else's, left as they are."""
-    current = sys.exception()
-    if current is None or current is error:
-        raise error
-    context = error.__context__
-    # `raise` sets error.__context__ and cuts the chain of the handled exception where it leads back to error.
-    link: BaseException | None = current
-    seen = set()
-    while link is not None and link.__context__ is not error and id(link) not in seen:
-        seen.add(id(link))
-        link = link.__context__
-    if link is not None and link.__context__ is not error:
-        link = None
+    current = link = context = None
     try:
-        raise error
-    except BaseException:
-        error.__context__ = context
-        if link is not None:
-            link.__context__ = error
-        raise
+        current = sys.exception()
+        if current is None or current is error:
+            raise error
+        context = error.__context__
+        # `raise` sets error.__context__ and cuts the chain of the handled exception where it leads back to error.
+        link = current
+        seen = set()
+        while link is not None and link.__context__ is not error and id(link) not in seen:
+            seen.add(id(link))
+            link = link.__context__
+        if link is not None and link.__context__ is not error:
+            link = None
+        try:
+            raise error
+        except BaseException:
+            error.__context__ = context
+            if link is not None:
+                link.__context__ = error
+            raise
+    finally:
+        # The traceback holds this frame, and through it all that the program holds, until the collector runs.
+        del error, current, link, context
 
 
 def chain_context(error: BaseException, handled: BaseException) -> None:

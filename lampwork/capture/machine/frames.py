@@ -104,7 +104,7 @@ def bind_arguments(
     count = min(given, positional)
     slots[:count] = args[:count]
     if flags & 0x04:
-        slots[named] = tuple(args[count:])
+        slots[named] = (*args[count:],)  # another tuple than the one that is passed, as CPython makes it
     elif given > positional:
         _raise_mismatch(function, args, kwargs)
     extra: dict[str, Any] | None = None

@@ -155,12 +155,16 @@ class MachineGenerator:
         if not self.started and not self.running:
             self.finish()
             return None
+        error = GeneratorExit()
         try:
-            self.throw_error(GeneratorExit())
+            self.throw_error(error)
         except StopIteration as stop:
             return stop.value if _CLOSE_RETURNS else None
         except GeneratorExit:
             return None
+        finally:
+            self.machine.forget(error)
+            del error
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:

@@ -85,7 +85,11 @@ def _remembered_or_computed(world: Any, function: Any, args: tuple, kwargs: dict
                 f"{function.__wrapped__.__qualname__} is called for the first time after the program has changed state",
                 "Call it once before the compiled function.",
             )
-        result = _called(world, function, args, kwargs)
+        try:
+            result = _called(world, function, args, kwargs)
+        except Exception as error:  # which nothing remembers: the next call may do otherwise
+            why = f"{function.__wrapped__.__qualname__} raises {type(error).__name__}, which its cache does not keep"
+            raise Break("cached-function", why) from error
         if changes.was_changed(world):
             raise Break("cached-function", f"{function.__wrapped__.__qualname__} changes what the program has read")
         return result

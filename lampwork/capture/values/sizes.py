@@ -209,6 +209,8 @@ class SizeFamily(StandInFamily):
             if function.__name__ in ("index", "count"):
                 function = getattr(number(function.__self__), function.__name__)
             return HANDS_ON, function, args, kwargs
+        if function in _LOOK_AT_TYPES:
+            return HANDS_ON, function, tuple([_of_its_type(each) for each in args]), kwargs
         answer = self._called(function, args, kwargs)
         if answer is HANDS_ON and not takes_symbols(function):
             args, kwargs = settle_keys(function, args, kwargs, number)
@@ -240,6 +242,20 @@ class SizeFamily(StandInFamily):
             return function(*args, **kwargs)
         return HANDS_ON
 
+
+def _of_its_type(value: Any) -> Any:
+    """Some number of the type of a symbol, for what asks for types alone."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_of_its_type, value))
+    return NUMBER_TYPES[type(value)]() if type(value) in SYMBOLIC else value
+
+
+#: What looks at no number that it is given.
+_LOOK_AT_TYPES = frozenset({
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+})  # fmt: skip
 
 _UNCHANGED = frozenset({int, operator.index, math.trunc, math.floor, math.ceil})
 
