@@ -187,7 +187,7 @@ class Entry:
         `break_point`: for regions that end at a break, as `CompiledFunction.break_point`. `fell_back`: for backward
         passes, as `CompiledFunction.fell_back`. `exact`: with which settings backward programs for other layouts are
         compiled; None: tangents are copied. `made_for`: the function whose call waits for the entry. Its
-        static guards are checked while the machine code may still be emitted.
+        static guards are checked while LLVM may still emit the machine code.
         """
         self.fell_back = fell_back
         self.exact = exact
