@@ -21,6 +21,8 @@ class Numerics:
     accumulates_in_double   float32 sums, products and variances, and steps of ranges, are in double precision
     steps_round_once        start + step * position is one rounding
     single_terms_stay       a sum over one element is that element, -0 too; derivatives of norms likewise
+    norms_sum_inputs        derivatives of layer and group norms come from sums of gradient * input: NaN, for most
+                            elements, where a gradient is infinite
     reserves_deviation      batch norms save the inverse deviation for their derivative, and reserve nothing
     rounds_before_mean      what a mean adds up is rounded to the type that is asked for first
     folds_in_order          of zeros of both signs a maximum gives the first
@@ -51,6 +53,7 @@ class Numerics:
     accumulates_in_double: bool
     steps_round_once: bool
     single_terms_stay: bool
+    norms_sum_inputs: bool
     reserves_deviation: bool
     rounds_before_mean: bool
     folds_in_order: bool

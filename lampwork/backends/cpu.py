@@ -15,6 +15,7 @@ CPU = Backend(
         accumulates_in_double=True,
         steps_round_once=False,
         single_terms_stay=True,
+        norms_sum_inputs=True,
         reserves_deviation=True,
         rounds_before_mean=False,
         folds_in_order=True,

@@ -15,6 +15,7 @@ CUDA = Backend(
         accumulates_in_double=False,
         steps_round_once=True,
         single_terms_stay=False,
+        norms_sum_inputs=False,
         reserves_deviation=False,
         rounds_before_mean=True,
         folds_in_order=False,

@@ -99,6 +99,12 @@ def test(op: str, a: Expr) -> Expr:
     return Compute(op, (a,), "bool")
 
 
+def is_finite(a: Expr) -> Expr:
+    if a.dtype not in FLOATING:
+        return constant(True, "bool")
+    return compare("lt", unary("abs", a), like(math.inf, a))
+
+
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     if op == "and" and a.dtype == "bool":
         joined = both(a, b)

@@ -8,6 +8,13 @@
     and           dw = sum(g * y), db = sum(g)                  over all that shares a weight
 
 The sums of one tensor over the same dimensions share a kernel with each other.
+
+A CPU's kernels of layer and group norm sum h and h * x instead of h * y:
+
+    dx = r * h + b * x + c      b = (sum(h) * m - sum(h * x)) * r^3 / n,    c = -b * m - sum(h) * r / n
+
+That loses digits where the mean is large, so ours is the form above. But where a gradient is infinite the two differ:
+this one makes NaN of most elements, and it is taken there (`Numerics.norms_sum_inputs`).
 """
 
 from __future__ import annotations
@@ -44,6 +51,9 @@ class _Rows:
     y: Body
     r: Body
 
+    def numel(self, lowering: Lowering) -> Expr:
+        return lowering.operand(product(self.shape[k] for k in self.dims), (), (), self.dtype)
+
     def sum_along(self, lowering: Lowering) -> TensorValue:
         """sum(h * y), for each row."""
         body: Body = lambda index: ex.mul(self.h(index), self.y(index))
@@ -53,10 +63,15 @@ class _Rows:
         """sum(h), for each row."""
         return lowering.reduce("sum", self.shape, self.dims, self.h, self.dtype, name)
 
+    def sum_of_inputs(self, lowering: Lowering, x: Body) -> TensorValue:
+        """sum(h * x), for each row."""
+        body: Body = lambda index: ex.mul(self.h(index), x(index))
+        return lowering.reduce("sum", self.shape, self.dims, body, self.dtype, "raw")
+
     def gradient(self, lowering: Lowering, along: TensorValue, plain: TensorValue | None) -> Body:
         """`index -> r * (h - mean(h) - y * mean(h * y))`, given the sums; without mean(h) where that sum is None."""
         chosen = frozenset(self.dims)
-        numel = lowering.operand(product(self.shape[k] for k in self.dims), (), (), self.dtype)
+        numel = self.numel(lowering)
 
         def body(index: IndexTuple) -> Expr:
             row = tuple([each for k, each in enumerate(index) if k not in chosen])
@@ -68,17 +83,42 @@ class _Rows:
         return body
 
 
-def _of_one_element(h: Body, x: Body, mean: Body, r: Body, begins_with_zero: bool) -> Body:
-    """The same where a row is one element, as eager's kernels on a CPU compute it: r * h + b * x + c. A zero, unless
-    something overflows, whose sign depends on how the sums of h and of h * x begin."""
+def _of_raw_sums(h: Expr, x: Expr, mean: Expr, r: Expr, plain: Expr, raw: Expr, numel: Expr) -> Expr:
+    """One element of the same, given sum(h) and sum(h * x) of its row, as eager's kernels on a CPU compute it."""
+    b = ex.div(ex.mul(ex.sub(ex.mul(plain, mean), raw), ex.mul(ex.mul(r, r), r)), numel)
+    c = ex.sub(ex.mul(ex.unary("neg", b), mean), ex.div(ex.mul(plain, r), numel))
+    return ex.add(ex.add(ex.mul(r, h), ex.mul(b, x)), c)
+
+
+def _unless_infinite(
+    gradient: Body,
+    row_of: Callable[[IndexTuple], IndexTuple],
+    sums: tuple[TensorValue, TensorValue],
+    h: Body,
+    x: Body,
+    mean: Body,
+    r: Body,
+    numel: Expr,
+) -> Body:
+    """`gradient`, but for rows whose sum(h), the first of `sums`, is not finite what a CPU's kernels make of them."""
 
     def body(index: IndexTuple) -> Expr:
-        m, factor, plain, along = mean(index), r(index), h(index), ex.mul(h(index), x(index))
+        plain, raw = (each.load(row_of(index)) for each in sums)
+        theirs = _of_raw_sums(h(index), x(index), mean(index), r(index), plain, raw, numel)
+        return ex.where(ex.is_finite(plain), gradient(index), theirs)
+
+    return body
+
+
+def _of_one_element(h: Body, x: Body, mean: Body, r: Body, begins_with_zero: bool) -> Body:
+    """The same where a row is one element: a zero, unless something overflows, whose sign depends on how the sums of h
+    and of h * x begin."""
+
+    def body(index: IndexTuple) -> Expr:
+        plain, raw = h(index), ex.mul(h(index), x(index))
         if begins_with_zero:
-            plain, along = ex.add(plain, ex.like(0, plain)), ex.add(along, ex.like(0, along))
-        b = ex.mul(ex.sub(ex.mul(plain, m), along), ex.mul(ex.mul(factor, factor), factor))
-        c = ex.sub(ex.mul(ex.unary("neg", b), m), ex.mul(plain, factor))
-        return ex.add(ex.add(ex.mul(factor, h(index)), ex.mul(b, x(index))), c)
+            plain, raw = ex.add(plain, ex.like(0, plain)), ex.add(raw, ex.like(0, raw))
+        return _of_raw_sums(h(index), x(index), mean(index), r(index), plain, raw, ex.like(1, plain))
 
     return body
 
@@ -151,7 +191,11 @@ def _of_last_dimensions(
         rows = _Rows(shape, tuple(range(outer, len(shape))), dtype, h, y, r)
         along = rows.sum_along(lowering)
         plain = rows.sum(lowering, "sum") if mean is not None else None
-        results[0] = lowering.compute(lowering.out[0], rows.gradient(lowering, along, plain), "0")
+        body = rows.gradient(lowering, along, plain)
+        if m is not None and plain is not None and lowering.numerics.norms_sum_inputs:
+            sums, numel = (plain, rows.sum_of_inputs(lowering, x)), rows.numel(lowering)
+            body = _unless_infinite(body, lambda index: index[:outer], sums, h, x, m, r, numel)
+        results[0] = lowering.compute(lowering.out[0], body, "0")
     _of_parameters(lowering, shape, tuple(range(outer)), g, y, mask, results)
     return tuple(results)
 
@@ -201,25 +245,30 @@ def _group_norm(
     # All sums are sums of these two, of one number for each image and channel.
     channels = _Rows(shape, tuple(range(2, len(shape))), dtype, g, y, r)
     along, plain = channels.sum_along(lowering), channels.sum(lowering, "plain")
+    raw = channels.sum_of_inputs(lowering, x) if lowering.numerics.norms_sum_inputs else None
     results: list[Any] = [None, None, None]
     if output_mask[0] and lowering.needed(0) and lowering.numerics.single_terms_stay and count == 1:
         body = _of_one_element(_scaled(g, scale), x, m, r, True)
         results[0] = lowering.compute(lowering.out[0], body, "0")
     elif output_mask[0] and lowering.needed(0):
         space = (shape[0], group, each)
+        numel = lowering.operand(count, (), (), dtype)
 
-        def mean_of_group(part: str, value: TensorValue) -> TensorValue:
+        def sum_of_group(part: str, value: TensorValue) -> TensorValue:
             def at(index: IndexTuple) -> Expr:
                 pair = (index[0], add(mul(index[1], each), index[2]))
                 return value.load(pair) if scale is None else ex.mul(value.load(pair), scale(pair))
 
-            total = lowering.reduce("sum", space, (2,), at, dtype, part)
-            numel = lowering.operand(count, (), (), dtype)
+            return lowering.reduce("sum", space, (2,), at, dtype, part)
+
+        def mean_of_group(part: str, total: TensorValue) -> TensorValue:
             return lowering.compute_fresh(
                 total.shape, dtype, lambda index: ex.div(total.load(index), numel), f"{part}_mean"
             )
 
-        slope, shift = mean_of_group("group_along", along), mean_of_group("group_plain", plain)
+        total = sum_of_group("group_plain", plain)
+        slope = mean_of_group("group_along", sum_of_group("group_along", along))
+        shift = mean_of_group("group_plain", total)
         h = _scaled(g, scale)
 
         def body(index: IndexTuple) -> Expr:
@@ -227,10 +276,22 @@ def _group_norm(
             rest = ex.sub(ex.sub(h(index), shift.load(row)), ex.mul(y(index), slope.load(row)))
             return ex.mul(r(index), rest)
 
+        if raw is not None:
+            sums = total, sum_of_group("group_raw", raw)
+            body = _unless_infinite(body, group_of, sums, h, x, m, r, numel)
         results[0] = lowering.compute(lowering.out[0], body, "0")
-    for position, value in ((1, along), (2, plain)):
+
+    def along_of(index: IndexTuple) -> Expr:
+        if raw is None:
+            return along.load(index)
+        row = (index[0], floordiv(index[1], each))
+        mean_and_r = ex.cast(mean.load(row), dtype), ex.cast(rstd.load(row), dtype)
+        theirs = ex.mul(ex.sub(raw.load(index), ex.mul(plain.load(index), mean_and_r[0])), mean_and_r[1])
+        return ex.where(ex.is_finite(plain.load(index)), along.load(index), theirs)
+
+    for position, value in ((1, along_of), (2, plain.load)):
         if output_mask[position] and lowering.needed(position):
-            results[position] = sum_of(lowering, shape[:2], (0,), value.load, lowering.out[position], str(position))
+            results[position] = sum_of(lowering, shape[:2], (0,), value, lowering.out[position], str(position))
     return tuple(results)
 
 

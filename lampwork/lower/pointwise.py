@@ -87,12 +87,6 @@ def _sigmoid(a: Expr) -> Expr:
     return Compute("sigmoid", (a,), a.dtype)
 
 
-def _is_finite(a: Expr) -> Expr:
-    if a.dtype not in FLOATING:
-        return ex.constant(True, "bool")
-    return ex.compare("lt", ex.unary("abs", a), ex.like(math.inf, a))
-
-
 def _predicate(name: str, function: Callable[[Expr], Expr]) -> None:
     """Operator `name` gives bool: `function` of the argument in the argument's own compute type."""
 
@@ -112,7 +106,7 @@ def _float_only(op: str) -> Callable[[Expr], Expr]:
 _predicate("logical_not", lambda a: Compute("not", (_nonzero(a),), "bool"))
 _predicate("isnan", _float_only("isnan"))
 _predicate("isinf", _float_only("isinf"))
-_predicate("isfinite", _is_finite)
+_predicate("isfinite", ex.is_finite)
 _predicate(
     "isposinf",
     lambda a: ex.compare("eq", a, ex.like(math.inf, a)) if a.dtype in FLOATING else ex.constant(False, "bool"),
