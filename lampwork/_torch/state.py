@@ -243,6 +243,8 @@ STATE: dict[str, Callable[[], Any]] = {
     "recursion_limit": sys.getrecursionlimit,
     "working_directory": working_directory,
     "collector": gc.isenabled,
+    # An error that is raised meanwhile has the one that is handled as its context.
+    "handling": lambda: sys.exception() is not None,
     "text_hashes": lambda: hash("text"),
     "addresses": lambda: _THIS_PROCESS,
 }
@@ -291,6 +293,8 @@ def state_test(name: str, expected: Any) -> tuple[str, dict[str, object]] | None
         }  # fmt: skip
         test = "function_modes() or dispatch_modes() or transforms() is not None or traced() is not None"
         return test + " or forward_derivatives._current_level >= 0", names
+    if name == "handling":
+        return f"exception() is {'' if expected else 'not '}None", {"exception": sys.exception}
     return None
 
 

@@ -30,6 +30,7 @@ from lampwork.capture.leave.effects import (
     stores_itself,
 )
 from lampwork.capture.leave.object_reconstruction import same_objects
+from lampwork.capture.leave.output import warning_settings
 from lampwork.capture.leave.reconstruction import Templates
 from lampwork.capture.leave.suspend import Retry, Suspended, function_positions, rebuild, suspend, watches
 from lampwork.capture.leave.versions import Versions
@@ -207,6 +208,10 @@ class _Attempt:
             if world.identified and identity.may_be_identities(guards):
                 why = "an id() is taken, and numbers from outside may be what it gave earlier"
                 self._break_before(world.identified_at, "identity-number", why)
+            if world.warned_at:
+                self._break_before(
+                    world.warned_at, "native-call", "PyTorch warns, under filters that the program has set"
+                )
             for cls, found, step in world.asked_subclasses:
                 if subclasses(cls) != found:
                     self._break_before(
@@ -299,7 +304,8 @@ class _Attempt:
         if not told:
             return [*computed, *effects, *templates.placed]
         wrote = any(_torch.storage_key(fake) in world.recorder.written for fake in world.tensors.fakes_of_tensors())
-        first = world.output.come_first(self._changed_so_far() if effects else ([], []), wrote)
+        settings = warning_settings(world) if any(each.settings is not None for each in world.output.calls) else None
+        first = world.output.come_first(self._changed_so_far() if effects else ([], []), wrote, settings)
         if type(first) is int:
             self._break_before(first, "native-call", "code that may look at the program's effects is called among them")
         return [*computed, *(told + effects if first else effects + told), *templates.placed]

@@ -125,6 +125,8 @@ class TorchWorld(Dispatcher):
         #: first of them.
         self.identified: dict[int, Any] = {}
         self.identified_at = 0
+        #: The step of PyTorch's first warning under filters that the program has set, 0 for none.
+        self.warned_at = 0
         #: Classes whose subclasses were asked for, what these were, and in which step.
         self.asked_subclasses: list[tuple[type, tuple[type, ...], int]] = []
         #: Optimizers whose step the program has come to, by id.
@@ -230,6 +232,11 @@ class TorchWorld(Dispatcher):
 
     def note_depth(self) -> None:
         self.process.read("recursion_limit")
+
+    def note_handling(self) -> None:
+        self.process.read("handling")
+        if self.process.initial["handling"]:
+            raise Break("context", "an error that is handled outside shows in one that is caught")
 
     def note_signature(self, function: FunctionType) -> None:
         origin = self.loader.origin(function)

@@ -9,6 +9,7 @@ import _abc
 import abc
 import collections
 import hashlib
+import importlib
 import sys
 import types
 from collections.abc import Callable
@@ -76,7 +77,13 @@ def find(module: str, qualname: str) -> Any:
     """The object that `module` and `qualname` name in this process; raises `LookupError` when there is none."""
     value: Any = sys.modules.get(module, _MISSING)
     if value is _MISSING:
-        raise LookupError(f"module {module} is not loaded")
+        # Of this package's own modules many are loaded when they are needed.
+        if module.partition(".")[0] != __name__.partition(".")[0]:
+            raise LookupError(f"module {module} is not loaded")
+        try:
+            value = importlib.import_module(module)
+        except ImportError as error:
+            raise LookupError(f"{module}: {error}") from error
     if not qualname:
         return value
     for part in qualname.split("."):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
+from unittest import mock
 
 import pytest
 import torch
@@ -111,3 +112,21 @@ def test_iterators_taken_before_the_graph_breaks(expression):
     compiled = lampwork.compile(program)
     for _ in range(2):
         assert compiled(torch.ones(1))[1] == program(torch.ones(1))[1]
+
+
+def test_mocks_count_the_calls_of_the_program_alone():
+    """Tables were asked for objects whose own `__hash__` counts, and classes for operators that are made when read."""
+
+    def program(x):
+        LOG[0].step(2)
+        return x + 1, type(LOG[0].made_when_read).__name__
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    counts = []
+    for function in (program, compiled):
+        LOG[:] = [mock.MagicMock()]
+        for _ in range(3):
+            assert function(torch.ones(1))[1] == "MagicMock"
+            counts.append(len(LOG[0].mock_calls))
+    LOG.clear()
+    assert counts == [1, 2, 3] * 2

@@ -21,6 +21,7 @@ import torch
 
 from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.natives.effect_classes import declare_methods
+from lampwork.capture.natives.process_state import WARNING_FILTERS
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, is_plain
 from lampwork.capture.values.scalar import Late, Scalar, element
@@ -47,7 +48,7 @@ class Told:
     """One call that waits for the end of the region. `sees`: it may look at more than it is handed.
 
     `step`: where the graph can break instead. `before`: the effects that came before it, and how often tensors had been
-    written, where that matters.
+    written, where that matters. `settings`: of a warning, what the program had changed of how warnings are shown.
     """
 
     function: str
@@ -55,6 +56,7 @@ class Told:
     sees: bool
     step: int
     before: Any = None
+    settings: Any = None
 
 
 class Output:
@@ -66,9 +68,9 @@ class Output:
         self.calls: list[Told] = []
         self.effects: Callable[[], Any] = list
 
-    def tell(self, function: str, *args: Any, sees: bool = False) -> None:
+    def tell(self, function: str, *args: Any, sees: bool = False, settings: Any = None) -> None:
         before = (self.effects(), self.recorder.writes) if sees else None
-        self.calls.append(Told(function, args, sees, self.machine().steps, before))
+        self.calls.append(Told(function, args, sees, self.machine().steps, before, settings))
 
     def write(self, stream: Any, text: str) -> None:
         last = self.calls[-1] if self.calls else None
@@ -77,18 +79,24 @@ class Output:
         else:
             self.tell("write", stream, text)
 
-    def come_first(self, changed: Any, wrote: bool) -> bool | int:
+    def come_first(self, changed: Any, wrote: bool, settings: Any) -> bool | int:
         """Whether the calls come before all effects, or else after them; the step to break at, if neither is right.
 
         `changed`: all that the program changed. `wrote`: whether tensors of the caller are among what it wrote.
+        `settings`: what it changed of how warnings are shown.
         """
-        seeing = [each for each in self.calls if each.sees]
-        nothing = self.effects is not None and all(not each.before[0][0] for each in seeing)
-        everything = all(each.before[0] == changed for each in seeing)
-        for each in seeing:
-            if (wrote and each.before[1] != self.recorder.writes) or not (nothing or everything):
+        for each in self.calls:
+            if each.sees and wrote and each.before[1] != self.recorder.writes:
                 return each.step
-        return bool(seeing) and not everything
+        not_after = [
+            each
+            for each in self.calls
+            if (each.sees and each.before[0] != changed) or (each.settings is not None and each.settings != settings)
+        ]
+        not_before = [each for each in self.calls if (each.sees and each.before[0][0]) or each.settings]
+        if not_after and not_before:
+            return min(not_after[0].step, not_before[0].step)
+        return bool(not_after)
 
     def described(self, templates: Any) -> list[Effect]:
         return [
@@ -342,23 +350,35 @@ def show_warning(world: Any, message: Any, category: type, stacklevel: int, acti
     show = world.names.read(namespace, "showwarning")
     native = getattr(warnings, "_showwarning_orig", None)
     frame = frames[-1]
-    if "_showwarnmsg_impl" in namespace.written:
+    if receive is not namespace.initial["_showwarnmsg_impl"]:
         if action != "always" or frame is None or show is not native:
             raise shown()
         made = message if isinstance(message, Warning) else world.machine.call(category, (message,))
         place = frame.code.raw.co_filename, frame.line
         world.machine.call(receive, (world.machine.call(warnings.WarningMessage, (made, category, *place)),))
         return
-    sees = show is not native or not _keeps_only(receive)
+    sees, settings = show is not native or not _keeps_only(receive), warning_settings(world)
     text = _kept_warning(message)
     if frame is None:
         known = sum(not each.code.hidden for each in world.machine.frames)
-        world.output.tell("warn_caller", text, category, depth - known, sees=sees)
+        world.output.tell("warn_caller", text, category, depth - known, sees=sees, settings=settings)
         return
     name = frame.globals.get("__name__")
     if not isinstance(name, str) or getattr(sys.modules.get(name), "__dict__", None) is not frame.globals:
         raise shown()
-    world.output.tell("warn", text, category, (frame.code.raw.co_filename, frame.line, name), sees=sees)
+    at = frame.code.raw.co_filename, frame.line, name
+    world.output.tell("warn", text, category, at, sees=sees, settings=settings)
+
+
+def warning_settings(world: Any) -> tuple[Any, ...]:
+    """What the program has changed of how warnings are shown; empty where that is nothing."""
+    namespace = world.names.module_namespace(warnings)
+    changed: list[Any] = [
+        (name, id(value)) for name, value in namespace.values.items() if value is not namespace.initial.get(name, world)
+    ]
+    if WARNING_FILTERS in world.process.touched:
+        changed.append(("filters", *map(id, world.names.read(namespace, "filters"))))
+    return tuple(changed)
 
 
 def _keeps_only(receive: Any) -> bool:

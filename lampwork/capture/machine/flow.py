@@ -242,6 +242,7 @@ class Flow:
         if argument == 0:
             current = self.topmost()
             if current is None:
+                self.world.note_handling()
                 current = self.entry_error
             if current is None:
                 raise RuntimeError("No active exception to reraise")
@@ -256,6 +257,8 @@ class Flow:
         return True
 
     def PUSH_EXC_INFO(self, frame: Frame, argument: Any) -> Any:
+        if not frame.code.hidden:
+            self.world.note_handling()
         stack = frame.stack
         error = stack[-1]
         stack[-1] = self.handled.value

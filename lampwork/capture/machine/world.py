@@ -183,6 +183,9 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
     def note_depth(self) -> None:
         """The program's frames are many: the interpreter's limit decides whether the next one is too much."""
 
+    def note_handling(self) -> None:
+        """An error is caught, or what is handled is asked for: what the caller of the program handles shows in it."""
+
     def note_signature(self, function: FunctionType) -> None:
         """An error says that `function` has no default values that the call would need, and its name."""
 

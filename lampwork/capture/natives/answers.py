@@ -282,6 +282,17 @@ def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
     return dict.get(mapping, *args)
 
 
+def _handled(function: Any) -> Answer:
+    """What is handled, by `sys.exception` or `sys.exc_info`: an error of the program, or what its caller handles."""
+
+    def answer(world: Any) -> Any:
+        if world.machine.topmost() is None:
+            world.note_handling()
+        return function()
+
+    return answer
+
+
 NATIVES: dict[Any, Answer] = {
     type: _type,
     isinstance: _isinstance,
@@ -296,6 +307,8 @@ NATIVES: dict[Any, Answer] = {
     map: _calls_first(map),
     filter: _calls_first(filter),
     inspect.signature: _signature,
+    sys.exception: _handled(sys.exception),
+    sys.exc_info: _handled(sys.exc_info),
     any: InPython(_any),
     all: InPython(_all),
     itertools.accumulate: InPython(_accumulate),

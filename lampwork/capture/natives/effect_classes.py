@@ -69,7 +69,7 @@ declare(
 declare("holds", list, tuple, dict, set, frozenset, zip, enumerate, reversed, len, iter, next, collections.OrderedDict,
         collections.deque, types.SimpleNamespace, object, property, staticmethod, classmethod, types.MethodType,
         types.MappingProxyType, functools.partial, types.GenericAlias)  # fmt: skip
-declare("identity", sys.exc_info, sys.exception, callable, type, isinstance, issubclass)
+declare("identity", callable, type, isinstance, issubclass)
 for _module in (math, cmath):
     declare("data", *[value for value in vars(_module).values() if callable(value)])
 declare("data", *[value for name, value in vars(operator).items() if isinstance(value, types.BuiltinFunctionType)])

@@ -6,6 +6,7 @@ import _thread
 from typing import Any
 
 from lampwork.capture.machine import UNBOUND, Answer
+from lampwork.capture.machine.attributes import find_in_class
 from lampwork.capture.machine.natives import checked_hash
 from lampwork.capture.outside.overlay import Break, IdentityNumber
 from lampwork.capture.outside.plain import is_plain
@@ -47,12 +48,12 @@ def _hash(world: Any, *args: Any) -> Any:
     if isinstance(value, (tuple, frozenset)):
         world.families.container.check_key({}, value)
         return IdentityNumber(hash(value))
-    if is_plain(value) or type(value).__hash__ is object.__hash__ or isinstance(value, type):
+    if is_plain(value) or find_in_class(type(value), "__hash__") is object.__hash__ or isinstance(value, type):
         if not world.identified:
             world.identified_at = world.machine.steps
         world.identified[id(value)] = value
         return IdentityNumber(hash(value))
-    if type(value).__hash__ is None:
+    if find_in_class(type(value), "__hash__") is None:
         return hash(world.families[type(value)].example(value))
     raise Break("hash", f"hash() of a {type(value).__name__} is used")
 

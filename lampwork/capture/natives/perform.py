@@ -20,7 +20,7 @@ from torch.torch_version import TorchVersion
 
 from lampwork import _torch
 from lampwork.capture.machine import UNBOUND, MachineGenerator, World
-from lampwork.capture.machine.attributes import NATIVE_KINDS
+from lampwork.capture.machine.attributes import NATIVE_KINDS, find_in_class
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.natives.caches import call_cached, guard_native
 from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_READERS, WRITERS, name_of
@@ -40,6 +40,7 @@ from lampwork.capture.values.special_methods import is_object
 from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.capture.values.unbacked_numbers import item
 from lampwork.capture.values.walk import holds
+from lampwork.ir.reference import is_replacement
 
 if TYPE_CHECKING:
     from lampwork.capture.world import TorchWorld
@@ -87,6 +88,13 @@ _TAKES_ITERABLE = frozenset({
 
 
 def is_hashable(function: Any) -> bool:
+    """Whether tables may be asked for it. They hold nothing whose hash the program's own code gives, which is not
+    called."""
+    answers = find_in_class(type(function), "__hash__")
+    if type(answers) is not types.WrapperDescriptorType and (
+        type(answers) is not FunctionType or is_replacement(answers)
+    ):
+        return False
     try:
         hash(function)
     except TypeError:

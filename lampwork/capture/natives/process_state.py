@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from lampwork.capture.outside.guards import GuardList, Sources
 
 
+#: In `touched` where the program has changed which warnings are shown.
+WARNING_FILTERS = "warning_filters", None
+
+
 class ProcessState:
     def __init__(self, guards: GuardList, sources: Sources) -> None:
         self.guards, self.sources = guards, sources

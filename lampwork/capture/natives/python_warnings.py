@@ -11,12 +11,13 @@ from typing import Any
 
 from lampwork.capture.leave.output import show_warning, shown
 from lampwork.capture.machine import Answer
+from lampwork.capture.natives.process_state import WARNING_FILTERS
 from lampwork.capture.outside.overlay import MISSING
 from lampwork.capture.values.unknown_text import UnknownText
 
 
 def _filters_changed(world: Any) -> None:
-    world.process.touched["warning_filters", None] = None
+    world.process.touched[WARNING_FILTERS] = None
 
 
 def _warn(

@@ -243,6 +243,10 @@ def _make_initial_states(world: TorchWorld, function: Any, args: tuple, kwargs: 
 
 _DISABLED = _refusing("disabled", "{} is marked as not to be compiled")
 _REGION = _refusing("region", "a submodule is called that has settings of its own")
+#: By the second one NumPy's own functions set the options of arrays' texts, from NumPy 2 on.
+_SETS_ARRAY_OPTIONS = frozenset({
+    numpy.set_printoptions, numpy.set_printoptions.__globals__.get("_set_printoptions", numpy.set_printoptions),
+})  # fmt: skip
 _SCHEDULING = _refusing("native-call", "{} is called: other code runs meanwhile", _OUTSIDE)
 FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     (lambda function: function is _torch.generation_tag(), lambda world, function, args, kwargs: None),
@@ -259,6 +263,8 @@ FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
     ),
     (_schedules, _SCHEDULING),
     (debugs, refuse_watching),
+    # Texts are made after the graph, under the options in force there.
+    (_SETS_ARRAY_OPTIONS.__contains__, _refusing("native-call", "{} changes how arrays are shown", _OUTSIDE)),
     (_torch.launches_triton, _later("natives.kernel_launches", "launch_kernel")),
     (_torch.is_wrap_triton, _later("natives.kernel_launches", "without_wrapper")),
     (_torch.is_of_wrapped_kernel, _later("natives.kernel_launches", "call_wrapper")),

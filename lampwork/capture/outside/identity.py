@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
+from lampwork.capture.machine.attributes import find_in_class
 from lampwork.capture.outside.guards import GuardList, Sources
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
@@ -164,7 +165,7 @@ def _kind_known_by_identity(raw: Any, guards: GuardList) -> Any:
         return guards.reference(raw).digest
     if isinstance(raw, (torch.Tensor, type, ModuleType, BuiltinFunctionType)) or is_plain(raw):
         return None
-    equality = kind.__eq__
+    equality = find_in_class(kind, "__eq__")
     return kind if equality is object.__eq__ or type(equality) is FunctionType else None
 
 

@@ -17,6 +17,7 @@ import numpy
 import torch
 
 from lampwork import _torch
+from lampwork.capture.machine.attributes import find_in_class
 from lampwork.capture.outside.overlay import IdentityNumber
 
 #: Immutable plain data whose value is guarded with `Equals`.
@@ -59,10 +60,12 @@ def has_identity_hash(value: Any) -> bool:
         return True
     if kind is tuple or kind is frozenset:
         return all(map(has_identity_hash, value))
-    if isinstance(value, weakref.ReferenceType) and kind.__hash__ is weakref.ReferenceType.__hash__:
+    if isinstance(value, weakref.ReferenceType) and find_in_class(kind, "__hash__") is weakref.ReferenceType.__hash__:
         target = value()
         return target is not None and has_identity_hash(target)
-    return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
+    if find_in_class(kind, "__hash__") is not object.__hash__:
+        return False
+    return find_in_class(kind, "__eq__") is object.__eq__
 
 
 #: What objects of these keep is their dict, or parts that are loaded as attributes, each with its guard.

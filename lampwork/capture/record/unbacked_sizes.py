@@ -59,6 +59,9 @@ class Contents:
         self.allowed = allowed
         #: The places where masks are true, by how the mask was computed.
         self._places: dict[Any, Fake] = {}
+        #: How results were computed, numbered, and the number of each result of which that was asked.
+        self._structures: dict[Any, int] = {}
+        self._computed: dict[torch.fx.Node, int] = {}
         #: Tensors of one element that became sizes, with the size.
         self._numbers: dict[int, tuple[Fake, Any]] = {}
         #: Whether an operator is running that raises where two tensors are equal.
@@ -226,19 +229,30 @@ class Contents:
             if not isinstance(result, Fake):
                 return value
             writes = self._writes(result, reader)
-            if value.op == "placeholder" or not _torch.is_operator(value.target):
+            if not _repeats(value) or writes != self._writes(result, value):
                 return value, writes
-            what = operator(value.target)
-            if what.kind not in ("functional", "view") or what.is_random or what.overload.namespace != "aten":
-                return value, writes
-            if writes != self._writes(result, value):
-                return value, writes
-            return value.target, *[self._key(each, value) for each in (*value.args, *value.kwargs.items())]
+            return "result", self._number(value)
         if isinstance(value, (list, tuple)):
             return type(value), *[self._key(each, reader) for each in value]
         if isinstance(value, torch.SymInt):
             return value.node.resolved
         return type(value), repr(value) if isinstance(value, float) else value
+
+    def _number(self, node: torch.fx.Node) -> int:
+        """Of nodes that `_repeats`: equal for those that compute equal values, as they were recorded. A value may be
+        used many times and lie deep in a program, so each node is looked at once, what it reads first."""
+        waiting = [node]
+        while waiting:
+            each = waiting[-1]
+            unknown = [read for read in each.all_input_nodes if read not in self._computed and _repeats(read)]
+            if unknown and each not in self._computed:
+                waiting.extend(unknown)
+                continue
+            waiting.pop()
+            if each not in self._computed:
+                structure = each.target, *[self._key(read, each) for read in (*each.args, *each.kwargs.items())]
+                self._computed[each] = self._structures.setdefault(structure, len(self._structures))
+        return self._computed[node]
 
     def _writes(self, fake: Fake, reader: torch.fx.Node | None) -> int:
         """How often the memory of `fake` was written before `reader` was recorded, or by now."""
@@ -414,6 +428,14 @@ class Contents:
     ) -> Any:  # fmt: skip
         of_tensors = aten._ctc_loss.Tensor
         return self.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, of_tensors)
+
+
+def _repeats(node: torch.fx.Node) -> bool:
+    """Whether the node computes one tensor, and the same one where it reads the same."""
+    if not isinstance(node.meta["val"], Fake) or node.op == "placeholder" or not _torch.is_operator(node.target):
+        return False
+    what = operator(node.target)
+    return what.kind in ("functional", "view") and not what.is_random and what.overload.namespace == "aten"
 
 
 _ANSWERS: dict[Any, Callable[..., Any]] = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lampwork.capture.machine import UNBOUND, World
+from lampwork.capture.machine.attributes import find_in_class
 from lampwork.capture.machine.operators import BUILTIN, COMPARISON_METHODS, IN_PLACE
 from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay, SetOverlay
 from lampwork.capture.outside.plain import HEAP_TYPE
@@ -122,7 +123,7 @@ class ContainerFamily(ObjectFamily):
             self.keys.check_all(keys_of(left), keys_of(right))
             return World.compare_op(self.world, op, left, right)
         if type(left) is not type(right) or op not in (operator.eq, operator.ne):
-            if type(left).__eq__ in _NATIVE_EQUALITY and type(right).__eq__ in _NATIVE_EQUALITY:
+            if _has_native_equality(left) and _has_native_equality(right):
                 if op is operator.eq and not isinstance(left, type(right)) and not isinstance(right, type(left)):
                     return False
                 if op is operator.ne and not isinstance(left, type(right)) and not isinstance(right, type(left)):
@@ -403,6 +404,11 @@ def _sequence_base(value: Any) -> Any:
             same = all(getattr(cls, name) is getattr(base, name) for name in _COMPARISONS)
             return base if same else None
     return None
+
+
+def _has_native_equality(value: Any) -> bool:
+    equality = find_in_class(type(value), "__eq__")
+    return any(equality is each for each in _NATIVE_EQUALITY)
 
 
 _NATIVE_EQUALITY = (

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from lampwork.capture.machine.attributes import find_in_class
 from lampwork.capture.outside.keys import only_reads
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
@@ -40,7 +41,7 @@ class HashedKeys:
         if not self.world.loader.has_identity_hash(key):
             self.check_hash(key)
             self.check_equality(container, key)
-        elif self.hashes and type(key).__hash__ is not None and hash(key) in self.hashes:
+        elif self.hashes and find_in_class(type(key), "__hash__") is not None and hash(key) in self.hashes:
             self.check_equality(container, key)
 
     def check_all(self, *groups: Iterable[Any]) -> None:
@@ -70,7 +71,7 @@ class HashedKeys:
                 method = self.world.class_lookup(kind, name)[1]
                 if type(method) is FunctionType and not only_reads(method):
                     raise Break("python-hash", f"a {kind.__qualname__} with a {name} of its own is used as a key")
-            if type(kind.__hash__) is FunctionType:
+            if type(find_in_class(kind, "__hash__")) is FunctionType:
                 found = self.world.machine.call(hash, (key,))
                 if int.__ne__(found, hash(key)):
                     raise _changed_key(key)
@@ -79,7 +80,7 @@ class HashedKeys:
             for part in key:
                 if not self.world.loader.has_identity_hash(part):
                     self.check_hash(part)
-                    if type(part).__hash__ is not None:
+                    if find_in_class(type(part), "__hash__") is not None:
                         self.hashes.add(hash(key))
 
     def check_equality(self, container: Iterable[Any], key: Any) -> None:
@@ -99,7 +100,7 @@ def compares_in_python(key: Any) -> bool:
     """Whether `==` of a key runs code that the program may have written."""
     if isinstance(key, (tuple, frozenset)) and any(map(compares_in_python, key)):
         return True
-    return type(type(key).__eq__) is FunctionType and not isinstance(key, enum.Enum)
+    return type(find_in_class(type(key), "__eq__")) is FunctionType and not isinstance(key, enum.Enum)
 
 
 def _changed_key(key: Any) -> Break:

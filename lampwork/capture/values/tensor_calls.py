@@ -6,6 +6,7 @@ out of tensors become sizes. Where that does not make data of them, the call is 
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.natives.effect_classes import name_of
 from lampwork.capture.natives.generators import draw, is_drawn
+from lampwork.capture.natives.process_state import WARNING_FILTERS
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.attention import SPELLINGS, AttentionCalls, attention, refuse_wide_mask
 from lampwork.capture.record.composites import called as composite_called
@@ -99,6 +101,17 @@ class TensorCalls:
 
     def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A native function of tensors, recorded."""
+        if WARNING_FILTERS not in self.world.process.touched:
+            return self._call(function, args, kwargs)
+        # The program's own filters say what PyTorch's warnings do, and they are not in force while it is captured.
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            made = self._call(function, args, kwargs)
+        if warned and not self.world.warned_at:
+            self.world.warned_at = self.world.machine.steps
+        return made
+
+    def _call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         for name in _TAKE_NUMBERS & kwargs.keys():
             if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
