@@ -86,6 +86,8 @@ class Recording:
         self.writes = 0
         #: The writes to each storage, as numbers of `writes`; how many there were before each node, if there were any.
         self.writes_to: dict[int, list[int]] = {}
+        #: Memory of which a view was changed in shape, in place, where autograd looked on, by storage key.
+        self.turned_views: set[int] = set()
         self.writes_before: dict[torch.fx.Node, int] = {}
         #: Through which tensor each was, and the number that autograd's next node would have had.
         self.writes_through: dict[int, list[tuple[int, Fake]]] = {}

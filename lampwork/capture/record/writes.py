@@ -60,6 +60,8 @@ def _written(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any
     if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
         return _call_custom(recorder, op, args, kwargs)
     refuse_several_devices(op.overload, args, kwargs, tensors_in(targets))
+    if recorder.turned_views and torch.is_grad_enabled():
+        _refuse_beside_turned_views(recorder, targets, (*args, *kwargs.values()))
     for target in targets:
         for each in target if isinstance(target, (list, tuple)) else (target,):
             if each is not None:
@@ -205,6 +207,8 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     view = operator(_torch.overload(f"aten::{op.view}"))
     _refuse_view_of_history(recorder, fake)
     _refuse_base_of_differentiable_views(recorder, fake)
+    if fake._is_view() and torch.is_grad_enabled():
+        recorder.turned_views.add(_torch.storage_key(fake))
     if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
         rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
         return fake
@@ -225,6 +229,17 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
         _replace_value(node.args[0], fake, snapshot)
     recorder.record(view, args, kwargs, fake, rebind=True)
     return fake
+
+
+def _refuse_beside_turned_views(recorder: Recorder, targets: list[Any], operands: tuple[Any, ...]) -> None:
+    """Refuses a differentiated write to memory that has a view whose shape was changed in place: through the view's
+    strides, as autograd takes them of plain tensors, its gradient is another one than through the operators that made
+    the view of fakes."""
+    if any(_torch.storage_key(each) in recorder.turned_views for each in tensors_in(targets)):
+        if any(each.requires_grad for each in tensors_in(operands)):
+            raise Unsupported(
+                "memory is written of which a view was changed in shape, in place, and gradients go there"
+            )
 
 
 def _refuse_view_of_history(recorder: Recorder, fake: Fake) -> None:

@@ -375,13 +375,13 @@ def _shift(opcode: str) -> Emitter:
 
 
 def _constant_power(build: Builder, base: Value, exponent: int) -> Value:
-    result, square = build.integer(1, base.type), base
+    result, square = None, base
     while exponent:
         if exponent & 1:
-            result = square if result.is_constant else build.binary("mul", result, square)
+            result = square if result is None else build.binary("mul", result, square)
         square = build.binary("mul", square, square) if exponent > 1 else square
         exponent >>= 1
-    return result
+    return build.integer(1, base.type) if result is None else result
 
 
 def _integer_pow(self: Arithmetic, dtype: str, base: Value, exponent: Value) -> Value:

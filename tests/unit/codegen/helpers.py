@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -88,11 +89,22 @@ def constant(value: float, dtype: str = "float32") -> Constant:
     return Constant(value, dtype)
 
 
-def elementwise(op: str, inputs: list[str], output: str, count: int, dtype: str | None = None) -> Kernel:
-    """`out[i] = op(in0[i], in1[i], ...)` as a vector loop; half operands are computed in float32 as lowering does."""
+def elementwise(
+    op: str,
+    inputs: list[str],
+    output: str,
+    count: int,
+    dtype: str | None = None,
+    literals: dict[int, Any] | None = None,
+) -> Kernel:
+    """`out[i] = op(in0[i], in1[i], ...)` as a vector loop; half operands are computed in float32 as lowering does.
+    `literals`: numbers that stand in the place of inputs, by position."""
     i = symbol("i0", count)
     loads: list[Expr] = []
     for n, name in enumerate(inputs):
+        if literals is not None and n in literals:
+            loads.append(Constant(literals[n], compute_dtype(name)))
+            continue
         load: Expr = Load(f"b{n}", (i,), name)
         if op not in ("cast", "where", "bitcast") and compute_dtype(name) != name:
             load = Compute("cast", (load,), "float32")

@@ -85,6 +85,21 @@ def test_binary(op, dtype, target):
     check(op, [a, b], dtype, expected, target, exact)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "int32", "uint8"])
+@pytest.mark.parametrize("op", BINARY)
+def test_operands_that_are_literals(op, dtype):
+    """On either side, and on both: code generation simplifies what it knows."""
+    a, b, expected, exact = binary_case(op, dtype)
+    for place in (*range(12), 20, 33):
+        left, right = a[place].item(), b[place].item()
+        for literals in ({0: left}, {1: right}, {0: left, 1: right}):
+            kernel = elementwise(op, [dtype, dtype], dtype, COUNT, literals=literals)
+            result = torch.empty_like(a)
+            run(kernel, {"b0": a, "b1": b, "b2": result}, TARGETS[-1])
+            tolerance = {"rtol": 0, "atol": 0} if exact else {}
+            torch.testing.assert_close(result[place], expected[place], equal_nan=True, **tolerance)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_product_is_added_before_it_is_rounded(dtype, target):
