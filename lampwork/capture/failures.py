@@ -145,7 +145,9 @@ def _on_stand_ins(operation: Operation, fill: Callable[[torch.Tensor], None]) ->
             raise _NoStandIn  # a user's own may do anything
     elif type(owner) is Fake:
         function = getattr(made.value(owner), function.__name__)
-    elif not is_tensor_function(function) and getattr(operator, getattr(function, "__name__", ""), None) is not function:
+    elif (
+        not is_tensor_function(function) and getattr(operator, getattr(function, "__name__", ""), None) is not function
+    ):
         raise _NoStandIn
     args = [made.value(each) for each in operation.args]
     kwargs = {name: made.value(each) for name, each in operation.kwargs.items()}
