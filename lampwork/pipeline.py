@@ -417,6 +417,7 @@ def _generate(
             raised=region.raised,
             versions=region.versions,
             separate=region.separate,
+            detached=region.detached,
             inference=region.inference,
         )
     if settings.options.passes.fused:

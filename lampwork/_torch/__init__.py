@@ -120,6 +120,7 @@ from lampwork._torch.tensor_impl import (
     storage_bytes,
     storage_use_count_at,
     tensor_layout,
+    track_view,
     version_of,
     with_versions,
 )

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from lampwork._torch.private import private
+
 
 class TensorLayout(NamedTuple):
     """Byte offsets of what the runtime looks at in tensors.
@@ -219,6 +221,16 @@ def shares_version(left: torch.Tensor, right: torch.Tensor) -> bool:
     shared = right._version != other
     set_versions((left,), (before,))
     return shared
+
+
+def track_view(view: torch.Tensor) -> None:
+    """Makes a view, made where gradients are off, one that was made where they are on: it, and its base, may be written
+    where gradients flow."""
+    _set_creation(view, _MADE_WITH_GRADIENTS)
+
+
+_set_creation = private("_C._autograd._set_creation_meta")
+_MADE_WITH_GRADIENTS = private("_C._autograd.CreationMeta.DEFAULT")
 
 
 def increment_versions(tensors: Sequence[torch.Tensor]) -> None:

@@ -183,6 +183,7 @@ class _Attempt:
         self.world.may_divide = split
         self.world.output.effects = self._changed_so_far
         self.machine = TorchMachine(self.world, step, native_errors=split)
+        recorder.steps = lambda: self.machine.steps
 
     def run(self) -> Region:
         """Raises `Retry`, or an `Interruption` for a break at which the region cannot end."""
@@ -212,6 +213,9 @@ class _Attempt:
                 self._break_before(
                     world.warned_at, "native-call", "PyTorch warns, under filters that the program has set"
                 )
+            if world.recorder.turned_at is not None:
+                why = "a view is changed in shape, in place, and gradients go through later writes to its memory"
+                self._break_before(world.recorder.turned_at, "unsupported-operator", why)
             for cls, found, step in world.asked_subclasses:
                 if subclasses(cls) != found:
                     self._break_before(
@@ -276,6 +280,7 @@ class _Attempt:
             raised=versions.raised,
             versions=versions.made,
             separate=versions.separate,
+            detached=versions.detached,
             inference=versions.inference,
         )
 

@@ -117,6 +117,12 @@ class _HostWriter(Steps):
                 continue
             self.emit(f"own{index} = {made[index]}.data")
             made[index] = f"own{index}"
+        for index, owner in program.detached:
+            if index != owner:
+                made[index] = f"with_version_of(own{owner}, {made[index]})"
+                continue
+            self.emit(f"own{index} = {made[index]}.detach()")
+            made[index] = f"own{index}"
         for index in program.inference:
             made[index] = f"as_inference({made[index]})"
         for index, _ in program.versions:

@@ -275,6 +275,8 @@ class Program:
     not for writes through `.data`; None: by one where it is written. `versions`: (result, its version), where that is
     not 0 and the result is no view of an input. `separate`: (result, another one) where the version of a
     result is not that of all others in its memory, as of `x.data`: it is that of the other, earlier one, or its own.
+    `detached`: (result, another one) where autograd takes a result for no view of others in its memory, as
+    `x.detach()`: it is a view of the other one, of which this is true as well, or of none.
     `inference`: results that the program makes in an inference mode of its own.
     """
 
@@ -301,6 +303,7 @@ class Program:
     raised: tuple[tuple[int, int], ...] | None = None
     versions: tuple[tuple[int, int], ...] = ()
     separate: tuple[tuple[int, int], ...] = ()
+    detached: tuple[tuple[int, int], ...] = ()
     inference: tuple[int, ...] = ()
 
 

@@ -88,7 +88,7 @@ class Region:
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
     `vouched`: the libraries of functions that ran natively, on the word of whoever marked them; "" for one that may
     call anything.
-    `raised`, `versions`, `separate`, `inference`: as in `ir.program.Program`.
+    `raised`, `versions`, `separate`, `detached`, `inference`: as in `ir.program.Program`.
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
     """
@@ -115,6 +115,7 @@ class Region:
     raised: tuple[tuple[int, int], ...] | None = None
     versions: tuple[tuple[int, int], ...] = ()
     separate: tuple[tuple[int, int], ...] = ()
+    detached: tuple[tuple[int, int], ...] = ()
     inference: tuple[int, ...] = ()
 
 

@@ -334,5 +334,5 @@ def run_over_program(passes: Sequence[UserPass], program: Program, facts: tuple[
 #: What the host function and the caller rely on.
 _KEPT = (
     "inputs", "results", "sizes", "device", "numbers", "written_inputs", "found", "assumed", "raised", "versions",
-    "separate", "inference",
+    "separate", "detached", "inference",
 )  # fmt: skip

@@ -50,11 +50,11 @@ class ResultViews:
         views in between are not known. `late`: the gradient that reaches `base` through it comes after the region's."""
         if kind == "input" and base.lampwork_placeholder is not self.recorder.node_of(base):
             return None  # given another shape in place, which its caller sees before or after the views are made
-        root = _written(self.recorder.node_of(base))
+        root = written_node(self.recorder.node_of(base))
         before = len(self.calls)
         known = dict(self.numbers)
         try:
-            place = self.place(_written(self.recorder.node_of(fake)), root, (kind, index))
+            place = self.place(written_node(self.recorder.node_of(fake)), root, (kind, index))
         except _Unknown:
             del self.calls[before:]
             self.numbers = known
@@ -77,7 +77,7 @@ class ResultViews:
             if node.target is not _torch.getitem and not is_view:
                 raise _Unknown
             chain.append(node)
-            node = node.args[0] if node.target is _torch.getitem else _written(node.args[0])
+            node = node.args[0] if node.target is _torch.getitem else written_node(node.args[0])
         place = base if node is root else self.numbers[node]
         for each in reversed(chain):
             self.calls.append((place, self.call(each, base[0])))
@@ -145,7 +145,7 @@ class ResultViews:
         return Views(tuple(inputs), tuple(calls), symbols, tuple(self.late), tuple(self.early))
 
 
-def _written(node: Node) -> Node:
+def written_node(node: Node) -> Node:
     """The node whose memory and metadata those of `node` are: operators that write return what they have written."""
     while node.op == "call_function" and _torch.is_operator(node.target):
         facts = operator(node.target)

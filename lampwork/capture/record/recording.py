@@ -86,8 +86,11 @@ class Recording:
         self.writes = 0
         #: The writes to each storage, as numbers of `writes`; how many there were before each node, if there were any.
         self.writes_to: dict[int, list[int]] = {}
-        #: Memory of which a view was changed in shape, in place, where autograd looked on, by storage key.
-        self.turned_views: set[int] = set()
+        #: Steps in which a view, or what has views, was changed in shape, in place, by the key of its storage. The
+        #: first one after which that memory was written, and gradients go there. And what counts steps.
+        self.turned_views: dict[int, int] = {}
+        self.turned_at: int | None = None
+        self.steps: Callable[[], int] = int
         self.writes_before: dict[torch.fx.Node, int] = {}
         #: Through which tensor each was, and the number that autograd's next node would have had.
         self.writes_through: dict[int, list[tuple[int, Fake]]] = {}

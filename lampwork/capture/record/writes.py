@@ -11,6 +11,7 @@ What eager would do otherwise is told by `Unsupported`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,8 +61,8 @@ def _written(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any
     if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
         return _call_custom(recorder, op, args, kwargs)
     refuse_several_devices(op.overload, args, kwargs, tensors_in(targets))
-    if recorder.turned_views and torch.is_grad_enabled():
-        _refuse_beside_turned_views(recorder, targets, (*args, *kwargs.values()))
+    if recorder.turned_views:
+        _note_beside_turned_views(recorder, targets, (*args, *kwargs.values()))
     for target in targets:
         for each in target if isinstance(target, (list, tuple)) else (target,):
             if each is not None:
@@ -207,8 +208,8 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     view = operator(_torch.overload(f"aten::{op.view}"))
     _refuse_view_of_history(recorder, fake)
     _refuse_base_of_differentiable_views(recorder, fake)
-    if fake._is_view() and torch.is_grad_enabled():
-        recorder.turned_views.add(_torch.storage_key(fake))
+    if fake._is_view() or next(_views_of(recorder, fake), None) is not None:
+        recorder.turned_views.setdefault(_torch.storage_key(fake), recorder.steps())
     if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
         rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
         return fake
@@ -231,15 +232,14 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     return fake
 
 
-def _refuse_beside_turned_views(recorder: Recorder, targets: list[Any], operands: tuple[Any, ...]) -> None:
-    """Refuses a differentiated write to memory that has a view whose shape was changed in place: through the view's
-    strides, as autograd takes them of plain tensors, its gradient is another one than through the operators that made
-    the view of fakes."""
-    if any(_torch.storage_key(each) in recorder.turned_views for each in tensors_in(targets)):
-        if any(each.requires_grad for each in tensors_in(operands)):
-            raise Unsupported(
-                "memory is written of which a view was changed in shape, in place, and gradients go there"
-            )
+def _note_beside_turned_views(recorder: Recorder, targets: list[Any], operands: tuple[Any, ...]) -> None:
+    """Notes a write to memory with a history that has a view whose shape was changed in place. Its gradient goes by
+    the strides of views, of plain tensors; of fakes by the operators that made the views, and they make them as they
+    were before. So the region ends before the change."""
+    steps = [recorder.turned_views.get(_torch.storage_key(each)) for each in tensors_in(targets)]
+    found = [each for each in steps if each is not None]
+    if found and any(each.requires_grad for each in tensors_in(operands)):
+        recorder.turned_at = min(found) if recorder.turned_at is None else min(*found, recorder.turned_at)
 
 
 def _refuse_view_of_history(recorder: Recorder, fake: Fake) -> None:
@@ -258,10 +258,15 @@ def _refuse_base_of_differentiable_views(recorder: Recorder, fake: Fake) -> None
     plain tensors by their strides, which stay right; those of fakes by their operators, which now see another shape."""
     if fake._is_view() or not (torch.is_grad_enabled() and fake.requires_grad):
         return
+    if any(each.requires_grad for each in _views_of(recorder, fake)):
+        raise Unsupported("the shape of a tensor is changed in place, and views of it require gradients")
+
+
+def _views_of(recorder: Recorder, fake: Fake) -> Iterator[Fake]:
     for node in recorder.graph.nodes:
         for each in tensors_in((node.meta.get("val"),)):
-            if type(each) is Fake and each._base is fake and each.requires_grad:
-                raise Unsupported("the shape of a tensor is changed in place, and views of it require gradients")
+            if type(each) is Fake and each._base is fake:
+                yield each
 
 
 def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:

@@ -116,6 +116,10 @@ class Differentiated:
         self.views = ResultViews(joint.views) if joint.views.calls else None
         #: Results that share memory and no version: the program makes them so.
         self.separate = frozenset(index for index, _ in artifact.program.separate)
+        #: Results that are not tied to the history.
+        self.untied_results = tuple(
+            k for k, each in enumerate(joint.made) if each.kind == "plain" or k in self.separate
+        )
         self.device = artifact.program.device
         flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
@@ -183,6 +187,10 @@ class Differentiated:
         """The region's results, as eager's autograd ties them together."""
         made = list(results[: self.joint.results])
         views = self.views.make(outputs, values) if self.views is not None else ()
+        for index in self.untied_results:
+            result = made[index]
+            if isinstance(result, torch.Tensor) and result._is_view():  # of another one, made where gradients were off
+                _torch.track_view(result)
         for index, kind, source in self.made:
             if kind == "output":
                 made[index] = outputs[source]

@@ -311,7 +311,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         TEXTS, many(of(program.FromInput, program.FromBuffer, program.ViewOfInput, program.ScalarResult)), TEXTS, INT,
         table(STR, LITERAL), table(INT, TEXTS), INTS, many(NONE), TEXTS, INT, STR, table(STR, SIZE), SIZES,
         table(STR, row(STR, INT)), many(of(program.Assumed)), STORAGES | NONE, many(row(INT, INT)) | NONE,
-        many(row(INT, INT)), many(row(INT, INT)), INTS,
+        many(row(INT, INT)), many(row(INT, INT)), many(row(INT, INT)), INTS,
     ),
     # Gradients
     differentiation.Made: (

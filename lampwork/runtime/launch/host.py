@@ -249,12 +249,12 @@ def as_inference(tensor: torch.Tensor) -> torch.Tensor:
 
 def with_version_of(owner: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor over the memory of `tensor` that shares the version of `owner`, which lies in that memory, too. It has a
-    version of its own where no view of `owner` gives it: elements of another size, or another conjugate bit."""
+    version of its own where no view of `owner`, which does not require grad, gives it: elements of another size, or
+    another conjugate bit."""
     if owner.itemsize != tensor.itemsize or owner.is_conj() != tensor.is_conj():
         return tensor.data
-    with torch.no_grad():
-        seen = owner if owner.dtype == tensor.dtype else owner.view(tensor.dtype)
-        return seen.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    seen = owner if owner.dtype == tensor.dtype else owner.view(tensor.dtype)
+    return seen.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def versioned(program: Program, results: Iterable[Any]) -> tuple:
@@ -262,6 +262,8 @@ def versioned(program: Program, results: Iterable[Any]) -> tuple:
     made = list(results)
     for index, owner in program.separate:
         made[index] = made[index].data if index == owner else with_version_of(made[owner], made[index])
+    for index, owner in program.detached:
+        made[index] = made[index].detach() if index == owner else with_version_of(made[owner], made[index])
     for index in program.inference:
         made[index] = as_inference(made[index])
     if program.versions:

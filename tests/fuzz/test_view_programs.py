@@ -1,0 +1,38 @@
+"""Generated programs of views: eager's values, ties between results, and gradients. Programs that eager refuses are left
+out: it refuses more of views than is told apart here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+from tests.fuzz.view_programs import function_of, generate, observed, same
+
+
+def check(seed: int) -> bool:
+    """Whether eager runs the program; fails where compiled it does something else."""
+    lines = generate(seed)
+    program = function_of(lines)
+    compiled = lampwork.compile(program, options={"cache": False})
+    for call in (1, 2):
+        try:
+            expected = observed(program, call)
+        except (RuntimeError, IndexError):
+            return False
+        found = observed(compiled, call)
+        assert same(found, expected), "\n".join([f"seed {seed}", *lines, str(expected), str(found)])
+    return True
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_programs(part):
+    with torch.random.fork_rng():
+        assert sum(check(seed) for seed in range(40 * part, 40 * (part + 1))) >= 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(100))
+def test_many_programs(part):
+    for seed in range(1000 + 100 * part, 1000 + 100 * (part + 1)):
+        check(seed)
