@@ -244,7 +244,7 @@ STATE: dict[str, Callable[[], Any]] = {
     "working_directory": working_directory,
     "collector": gc.isenabled,
     # An error that is raised meanwhile has the one that is handled as its context.
-    "handling": lambda: sys.exception() is not None,
+    "exception_handled": lambda: sys.exception() is not None,
     "text_hashes": lambda: hash("text"),
     "addresses": lambda: _THIS_PROCESS,
 }
@@ -293,7 +293,7 @@ def state_test(name: str, expected: Any) -> tuple[str, dict[str, object]] | None
         }  # fmt: skip
         test = "function_modes() or dispatch_modes() or transforms() is not None or traced() is not None"
         return test + " or forward_derivatives._current_level >= 0", names
-    if name == "handling":
+    if name == "exception_handled":
         return f"exception() is {'' if expected else 'not '}None", {"exception": sys.exception}
     return None
 

@@ -234,8 +234,8 @@ class TorchWorld(Dispatcher):
         self.process.read("recursion_limit")
 
     def note_handling(self) -> None:
-        self.process.read("handling")
-        if self.process.initial["handling"]:
+        self.process.read("exception_handled")
+        if self.process.initial["exception_handled"]:
             raise Break("context", "an error that is handled outside shows in one that is caught")
 
     def note_signature(self, function: FunctionType) -> None:

@@ -111,18 +111,13 @@ class _HostWriter(Steps):
         """Lines that make the results, with the versions that eager's have."""
         program = self.program
         made = self.results(program.results)
-        for index, owner in program.separate:
-            if index != owner:
-                made[index] = f"with_version_of(own{owner}, {made[index]})"
-                continue
-            self.emit(f"own{index} = {made[index]}.data")
-            made[index] = f"own{index}"
-        for index, owner in program.detached:
-            if index != owner:
-                made[index] = f"with_version_of(own{owner}, {made[index]})"
-                continue
-            self.emit(f"own{index} = {made[index]}.detach()")
-            made[index] = f"own{index}"
+        for pairs, untied in ((program.separate, "data"), (program.detached, "detach()")):
+            for index, owner in pairs:
+                if index != owner:
+                    made[index] = f"with_version_of(own{owner}, {made[index]})"
+                    continue
+                self.emit(f"own{index} = {made[index]}.{untied}")
+                made[index] = f"own{index}"
         for index in program.inference:
             made[index] = f"as_inference({made[index]})"
         for index, _ in program.versions:

@@ -115,8 +115,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     "context": Meaning(
         "break",
         "A context implemented in C, such as `torch.inference_mode()`, is entered where the graph breaks, or a "
-        "dispatch mode is entered.",
-        "Break outside of the context, or enter it around the call.",
+        "dispatch mode is entered. Or the program catches an error while its caller handles another one.",
+        "Break outside of the context, or enter it around the call. Call the program after the `except` block.",
     ),
     "control-flow": Meaning(
         "break",

@@ -3,8 +3,8 @@ functions that are not compiled, and what is returned.
 
     y = x * 1.5; v = y[1:]; v.t_(); u = v.detach(); u.add_(x.sum()); return y, v
 
-`generate(seed)` returns the lines of such a function of `x`, a matrix of doubles. What counts is which gradients they
-have: autograd ties views, what is detached, and what is written in different ways.
+`generate(seed)` returns the lines of such a function of `x`, a matrix of doubles. They are compared by their gradients,
+too: writes through a view reach its base, through what is detached they do not.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ class ResultViews:
         while node is not root and node not in self.numbers:
             if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
                 raise _Unknown
-            is_view = _torch.is_operator(node.target) and operator(node.target).kind == "view"
-            if node.target is not _torch.getitem and not is_view:
+            if not makes_view(node):
                 raise _Unknown
             chain.append(node)
             node = node.args[0] if node.target is _torch.getitem else written_node(node.args[0])
@@ -143,6 +142,11 @@ class ResultViews:
             calls.append(Call(call.op, (Value(number), *call.args), call.kwargs, call.item, call.grad))
         symbols = tuple((name, *where) for name, where in self.symbols.items())
         return Views(tuple(inputs), tuple(calls), symbols, tuple(self.late), tuple(self.early))
+
+
+def makes_view(node: Node) -> bool:
+    """Whether the value of a node is a view of its first argument, or one of the views that this is."""
+    return node.target is _torch.getitem or (_torch.is_operator(node.target) and operator(node.target).kind == "view")
 
 
 def written_node(node: Node) -> Node:

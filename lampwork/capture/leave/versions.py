@@ -21,9 +21,8 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
-from lampwork.capture.autograd.result_views import written_node
+from lampwork.capture.autograd.result_views import makes_view, written_node
 from lampwork.fakes.fake import Fake
-from lampwork.fakes.operators import operator
 from lampwork.ir.differentiation import Joint
 
 
@@ -129,13 +128,9 @@ def _root(node: Node) -> Node:
     """What autograd takes the value of a node for a view of."""
     while node.op == "call_function" and node.target is not torch.ops.aten.detach.default and node.args:
         source = written_node(node)
-        if source is node and (node.target is _torch.getitem or _is_view(node)):
+        if source is node and makes_view(node):
             source = node.args[0]
         if source is node or not isinstance(source, Node):
             break
         node = source
     return node
-
-
-def _is_view(node: Node) -> bool:
-    return _torch.is_operator(node.target) and operator(node.target).kind == "view"

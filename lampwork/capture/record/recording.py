@@ -88,8 +88,8 @@ class Recording:
         self.writes_to: dict[int, list[int]] = {}
         #: Steps in which a view, or what has views, was changed in shape, in place, by the key of its storage. The
         #: first one after which that memory was written, and gradients go there. And what counts steps.
-        self.turned_views: dict[int, int] = {}
-        self.turned_at: int | None = None
+        self.inplace_views: dict[int, int] = {}
+        self.inplace_view_written: int | None = None
         self.steps: Callable[[], int] = int
         self.writes_before: dict[torch.fx.Node, int] = {}
         #: Through which tensor each was, and the number that autograd's next node would have had.

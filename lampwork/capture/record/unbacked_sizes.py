@@ -432,7 +432,7 @@ class Contents:
 
 def _repeats(node: torch.fx.Node) -> bool:
     """Whether the node computes one tensor, and the same one where it reads the same."""
-    if not isinstance(node.meta["val"], Fake) or node.op == "placeholder" or not _torch.is_operator(node.target):
+    if not isinstance(node.meta.get("val"), Fake) or node.op == "placeholder" or not _torch.is_operator(node.target):
         return False
     what = operator(node.target)
     return what.kind in ("functional", "view") and not what.is_random and what.overload.namespace == "aten"

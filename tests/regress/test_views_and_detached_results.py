@@ -1,5 +1,5 @@
-"""Results without a history, in one memory, of a call that has others: views of each other that were made where gradients
-are off, as autograd saw it, which refused writes with gradients; and what is detached was a view.
+"""Results that share memory and require no gradients, of a call that has other results: views were made under no_grad, and
+later writes with gradients raised an error; what the program had detached was a view, and took part in gradients.
 
 Found by generated programs (`tests/fuzz/view_programs.py`).
 """
