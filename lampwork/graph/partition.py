@@ -32,7 +32,9 @@ from lampwork.errors import CompileError
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.strides import contiguous, same_sizes
 from lampwork.fakes.symbolic import SymbolicSizes, size_of, sizes_of
+from lampwork.fakes.views import inferred, view_strides
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
 from lampwork.graph.found_sizes import find_before, found_before
 from lampwork.graph.missing import Missing, on_device
@@ -580,10 +582,33 @@ def _emit(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
             continue
         pending.pop()
         if last not in copies:
-            copies[last] = copied(graph, last, copies)
             if any(_differs(copies[each].meta.get("val"), each.meta.get("val")) for each in last.all_input_nodes):
+                copies[last] = copied(graph, last, _divided(graph, last, copies))
                 copies[last].meta["val"] = _evaluated(copies[last])
+            else:
+                copies[last] = copied(graph, last, copies)
     return copies[node]
+
+
+#: Views that some layouts of their operand have not.
+_DIVIDE = frozenset({aten.view.default, aten._unsafe_view.default, aten.view.dtype, aten.view_as_complex.default})
+
+
+def _divided(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> dict[Node, Node]:
+    """The copies of the node's operands; a contiguous one where the operand's layout has no such view."""
+    if node.target not in _DIVIDE:
+        return copies
+    operand = node.all_input_nodes[0]
+    value = copies[operand].meta["val"]
+    if node.target in (aten.view.default, aten._unsafe_view.default):
+        shape = inferred([value_of(each) for each in node.args[1]], value.size())
+        is_view = view_strides(value.size(), value.stride(), shape) is not None
+    else:
+        is_view = same_sizes(value.stride(), contiguous(value.size()))
+    if is_view:
+        return copies
+    options = {"memory_format": torch.contiguous_format}
+    return {**copies, operand: emit(graph, aten.clone.default, (copies[operand],), options, node)}
 
 
 def _differs(new: Any, old: Any) -> bool:

@@ -274,7 +274,7 @@ def _as_strided_scatter(lowering: Lowering, self: TensorValue, src: TensorValue,
     ref = self.used().ref
     offset: Size = 0
     if storage_offset is not None:
-        offset = add(add(storage_offset, -lowering.input_offsets.get(ref.buffer, 0)), mul(ref.offset, -1))
+        offset = add(add(storage_offset, -lowering.storage_offsets.get(ref.buffer, 0)), mul(ref.offset, -1))
     dtype, shape, strides = lowering.out
     if (
         offset == 0

@@ -120,7 +120,8 @@ class Lowering(Nests):
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
         self.values: dict[Node, Any] = {}
         self.inputs: list[str] = []
-        self.input_offsets: dict[str, Size] = {}
+        #: Where buffers begin in the storages that the graph's values have: inputs, and views that are made by copying.
+        self.storage_offsets: dict[str, Size] = {}
         self.sizes: list[str] = []
         #: Inputs that are integers, and what each is in symbols.
         self.numbers: dict[str, Size] = {}
@@ -190,6 +191,8 @@ class Lowering(Nests):
             else:
                 made = self.new_buffer(meta, "" if single else str(position), places[position])
                 outputs.append(made)
+                if what.aliases:
+                    self.storage_offsets[made.ref.buffer] = size_of(results[position].storage_offset())
                 for symbol, axis in finds.get(position, ()):
                     self.found[symbol] = made.ref.buffer, axis
                     self.sizes += [symbol, *sorted(symbols(made.ref.shape[axis]))]
@@ -421,7 +424,7 @@ class Lowering(Nests):
             return None
         dtype, shape, strides = meta_of(value)
         self.add_buffer(Buffer(name, dtype, shape, strides, "input", self.device_of(value)))
-        self.input_offsets[name] = size_of(value.storage_offset())
+        self.storage_offsets[name] = size_of(value.storage_offset())
         return TensorValue(TensorRef(name, dtype, shape, strides))
 
     def literal(self, node: Node, tensor: torch.Tensor) -> TensorValue:

@@ -396,8 +396,8 @@ def _as_strided(lowering: Lowering, self: TensorValue, size: tuple[Size, ...], s
                 storage_offset: Size | None = None) -> TensorValue:  # fmt: skip
     """Any strided view. Loads turn the element's offset back into an index where the buffer is dense."""
     buffer = lowering.buffers[self.used().ref.buffer]
-    # The offset counts from the storage's start, which need not be where an input's buffer starts.
-    base = lowering.input_offsets.get(buffer.name, 0)
+    # The offset counts from the storage's start, which need not be where the buffer starts.
+    base = lowering.storage_offsets.get(buffer.name, 0)
     offset = self.ref.offset if storage_offset is None else add(storage_offset, -base)
     ref = TensorRef(buffer.name, self.dtype, tuple(size), tuple(stride), offset)
     order = sorted(

@@ -25,6 +25,8 @@ from tests.fuzz.run import Oracle, Outcome
 UNITS = 4
 #: How much further than the disturbed runs an answer may lie from eager's.
 WIDER = 6.0
+#: The smallest float16. What is near to it on the way is rounded to it or to 0, once or twice.
+_SMALLEST_HALF = 2.0**-24
 #: Disturbed runs: at first, and before an element is called wrong.
 FEW, MANY = 3, 36
 
@@ -170,6 +172,7 @@ _FAR = 1 << 58
 #: Kernels over vectors give NaN where a quotient overflows, those over numbers the remainder, which is exact. Operands
 #: of two types are always made vectors, so no layout shows the other.
 _NARROW = re.compile(r"float16|half")
+_HALF = re.compile(r"(?<!b)float16|half")
 _REMAINDER = re.compile(r"fmod|remainder|%")
 
 
@@ -269,6 +272,8 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         return None
     floor = 64 * info.smallest_normal * info.eps
     is_narrow = _is_narrow_inside(oracle.program)
+    if is_narrow and any(_HALF.search(each.text) for each in oracle.program.statements):
+        floor = max(floor, 2 * _SMALLEST_HALF)
     takes_remainders = any(_REMAINDER.search(each.text) for each in oracle.program.statements)
     for count in (FEW, MANY):
         answers = _range(label, theirs, oracle, count)

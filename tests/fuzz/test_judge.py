@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -616,3 +617,26 @@ def test_hyperbolic_functions_beside_the_end_of_their_range():
         program = planted_program(f"v1 = x0 * 0 + {number}", "v9 = torch.sinh(v1)", inputs=inputs)
         found = check(program, Planted(r"torch\.sinh\(v1\)", "(v1 * math.inf)", math=math)).finding
         assert (found and found.kind) == kind, number
+
+
+def test_a_variance_in_double_precision_that_is_more_exact_than_eagers():
+    def variance(x, factor=1.0):
+        exact = float(np.var(x.detach().numpy().astype(np.longdouble), ddof=1))
+        return torch.tensor(exact * factor, dtype=torch.float64) + 0 * x.sum()
+
+    inputs = (Input((17, 3, 3, 17), "float64", values="normal"),)
+    program = planted_program("v1 = F.relu(x0)", "v9 = torch.var(v1)", inputs=inputs)
+    for factor, kind in ((1.0, None), (1 - 1e-12, judge.WRONG_VALUES)):
+        planted = Planted(r"torch\.var\(v1\)", f"variance(v1, {factor!r})", variance=variance)
+        found = check(program, planted).finding
+        assert (found and found.kind) == kind, factor
+
+
+def test_products_that_end_below_the_smallest_half():
+    """In one place or another on the way they are rounded to it, or to nothing."""
+    inputs = (Input((3,), "float32", values="quarters"),)
+    text = "((x0 * 0 + 2.0**-12).half() * 2.0**-14).float()"
+    for other, kind in (("x0 * 0 + 2.0**-24", None), ("x0 * 0 + 2.0**-21", judge.WRONG_VALUES)):
+        program = planted_program(f"v9 = {text}", inputs=inputs)
+        found = check(program, Planted(r"\(\(x0.*float\(\)", other)).finding
+        assert (found and found.kind) == kind, other

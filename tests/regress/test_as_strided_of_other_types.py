@@ -69,3 +69,16 @@ def test_complex_numbers_seen_as_one_integer(dynamic):
     y = torch.randint(9, (3,))
     back = lambda y: (y + 1).view(torch.complex64) * 2
     torch.testing.assert_close(lampwork.compile(back, dynamic=dynamic)(y), back(y))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dtype", INPUTS)
+def test_an_input_that_begins_inside_its_storage(dtype, dynamic):
+    """Of complex numbers the view is made by copying: its offsets still count from the beginning of the storage."""
+
+    def program(x):
+        seen = x.view(torch.int32)
+        return seen.as_strided((2, 2), (0, 1), seen.storage_offset()) + 0
+
+    x = INPUTS[dtype].flatten()[1:]
+    assert torch.equal(lampwork.compile(program, dynamic=dynamic)(x), program(x))

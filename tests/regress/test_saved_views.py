@@ -89,3 +89,30 @@ def test_checkpointed_attention():
     compiled = lampwork.compile(module, options={"cache": False})
     torch.testing.assert_close(gradients(compiled, module, (x,), weight), gradients(module, module, (x,), weight))
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def joined(x):
+    """A product of matrices reads both as one, which a copy of a row in the place of its repetitions has not."""
+    repeated = torch.broadcast_to(x, (2, *x.shape))
+    return repeated @ x, torch.where(repeated.isnan(), repeated, x)
+
+
+def squared(x):
+    numbers = torch.view_as_complex(x)
+    return torch.view_as_real(numbers * numbers), x * 2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "program, shape, part",
+    [(joined, (1, 2), lambda x: x.expand(2, 2)), (squared, (6, 2), lambda x: x[::2].expand(2, 3, 2))],
+)
+def test_views_that_a_dense_copy_has_not(program, shape, part, dynamic):
+    found = []
+    for function in (program, lampwork.compile(program, dynamic=dynamic, options={"cache": False})):
+        leaf = torch.arange(1.0, 1 + shape[0] * shape[1]).view(shape).requires_grad_()
+        results = function(part(leaf))
+        torch.autograd.backward(results, [torch.arange(float(each.numel())).view(each.shape) for each in results])
+        found.append((*results, leaf.grad))
+    for ours, theirs in zip(*reversed(found)):
+        torch.testing.assert_close(ours, theirs)

@@ -20,7 +20,7 @@ from lampwork.capture.autograd.reached import reaching
 from lampwork.capture.autograd.refused import refused
 from lampwork.capture.autograd.view_writes import refuse_without_derivative
 from lampwork.capture.record.recorder import Recorder
-from lampwork.capture.record.reshapes import VIEW_IN_EAGER
+from lampwork.capture.record.reshapes import SAVED_BY_EAGER
 from lampwork.fakes.fake import Fake
 from lampwork.ir.differentiation import Checked, Made, Output
 from lampwork.ir.record import record
@@ -62,11 +62,11 @@ def kept_by_eager(
         beside = owners.setdefault(_torch.storage_key(fake), [])
         if made[position].kind == "plain" or not any(_torch.shares_version(each, fake) for _, each in beside):
             beside.append(((position, True), fake))
-    # By memory of copies: the tensors that eager has views of in their place.
-    viewed = {
-        _torch.storage_key(node.meta["val"]): node.args[0].args[0].meta["val"]
+    # By memory: what eager has in its place.
+    instead = {
+        _torch.storage_key(node.meta["val"]): node.meta[SAVED_BY_EAGER]
         for node in recorder.graph.nodes
-        if node.meta.get(VIEW_IN_EAGER)
+        if SAVED_BY_EAGER in node.meta
     }
     checked: dict[_Owner, int] = {}
     unnoticed: dict[_Owner, int] = {}
@@ -94,7 +94,7 @@ def kept_by_eager(
             freed[tangents] = None
             if name in left_out:
                 continue
-            saved = viewed.get(_torch.storage_key(saved), saved)
+            saved = instead.get(_torch.storage_key(saved), saved)
             sharing = owners.get(_torch.storage_key(saved), ())
             noticing = [owner for owner, fake in sharing if _torch.shares_version(saved, fake)]
             others = [fake for owner, fake in sharing if not owner[1] and owner not in noticing]

@@ -204,6 +204,11 @@ class Recorder(Recording):
         self._record(op, *inputs, result)
         if type(first) is Fake and first.constant is not None and type(result) is Fake:
             result.constant = self._folded(op, args, kwargs)
+        is_lazy = _LAZILY_CONJUGATED.get(op.base)
+        if is_lazy is not None and is_lazy(*args, **kwargs):
+            # What an operator gives is resolved where it is called.
+            result = self.call(torch.ops.aten._conj_physical.default, (result,), {})
+            result = self.call(torch.ops.aten._conj.default, (result,), {})
         return result
 
     def _call_on_numbers(self, op: Operator, args: tuple, kwargs: dict) -> Fake:
@@ -469,6 +474,20 @@ _QUESTIONS: dict[Any, Callable[..., Any]] = {
 #: What PyTorch makes of a Python number that it wraps as a tensor.
 _NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 _NUMBERS = frozenset({*_NUMBER_TYPES, torch.SymInt})
+
+
+def _solves_from_the_right(
+    factors: Fake, pivots: Fake, right: Fake, *, left: bool = True, adjoint: bool = False
+) -> bool:
+    return not left and right.is_complex() and not has_zero(right.size()) and not has_zero(factors.size())
+
+
+#: Whether a result is the conjugate of what the kernel has computed, which nobody has resolved.
+_LAZILY_CONJUGATED: dict[str, Callable[..., bool]] = {
+    "dot": lambda x, y: x.is_conj() and y.is_conj(),
+    "vdot": lambda x, y: y.is_conj() and not x.is_conj(),
+    "linalg_lu_solve": _solves_from_the_right,
+}
 
 
 def _takes_tensor(op: Operator) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.record.reshapes import in_the_place_of
 from lampwork.capture.values.scalar import WHAT_IS_DONE, is_backed, is_unbacked
 from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
@@ -150,10 +151,11 @@ class Scalars:
         if same_sizes(result.stride(), expected.stride()):
             return result
         if same_sizes(expected.stride(), contiguous(expected.size())):
-            return self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+            copy = self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+            return in_the_place_of(result, copy)
         options = {"dtype": result.dtype, "device": result.device}
         made = self.run(aten.empty_strided.default, list(expected.size()), list(expected.stride()), **options)
-        return self.run(aten.copy_.default, made, result)
+        return in_the_place_of(result, self.run(aten.copy_.default, made, result))
 
     def run(self, overload: Any, *args: Any, **kwargs: Any) -> Fake:
         return self.recorder.call(overload, args, kwargs)
@@ -267,7 +269,8 @@ def _power(scalars: Scalars, x: Any, y: Any) -> Any:
     operands = [scalars.operand(each, beside, dtype, as_element=True) for each in (x, y)]
     result = scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
     if beside is y and not same_sizes(result.stride(), contiguous(result.size())):  # as powers of a number are
-        result = scalars.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+        copy = scalars.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+        return in_the_place_of(result, copy)
     return result
 
 

@@ -78,7 +78,7 @@ FAULTS = (
     ),
     Fault(
         "copies-in-place-of-views", "capture/autograd/saved_values.py",
-        "saved = viewed.get(_torch.storage_key(saved), saved)", "saved = saved",
+        "saved = instead.get(_torch.storage_key(saved), saved)", "saved = saved",
         "a write to an operand of a product is not noticed where sizes may be 1",
     ),
     Fault(
