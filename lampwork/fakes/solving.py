@@ -281,6 +281,8 @@ class KnownSizes:
             others = [other for _, other in terms if other is not atom]
             if by_contents and not (isinstance(atom, Symbol) and atom.name in self.contents):
                 continue  # what the call passes is known first
+            if self._found(atom) < max(map(self._found, others), default=0):
+                continue
             if not isinstance(atom, Symbol) or any(atom.name in symbols(other) for other in others):
                 continue
             rest: Size = constant
@@ -331,12 +333,22 @@ class KnownSizes:
                 continue
             if constant % factor or any(k % factor for k, _ in terms):
                 continue
+            if self._found(atom) < max((self._found(other) for _, other in terms), default=0):
+                continue
             rest: Size = constant // factor
             for k, other in terms:
                 if other is not atom:
                     rest = add(rest, mul(other, k // factor))
             self._parts[atom] = mul(rest, -1)
             return
+
+    def _found(self, value: Size) -> int:
+        """When contents decide the value: 0 before the first operator that finds a size, else after how many. Nothing
+        is told in sizes that are found later."""
+        if not self.contents:
+            return 0
+        names = {each for name in symbols(value) for each in symbols(self._made.get(name, Symbol(name)))}
+        return max((1 + int(name[1:]) for name in names if name in self.contents), default=0)
 
     def _replace(self, name: str, value: Size) -> None:
         """`name` is `value` from here on; what is known of its bounds is said of the symbol in `value`, if any."""

@@ -407,3 +407,23 @@ def test_places_in_what_was_picked(picked):
         except IndexError as error:
             found.append(str(error))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["values", "gradients"])
+def test_an_equality_tells_a_size_in_those_found_before(wanted):
+    def program(x):
+        first = torch.masked_select(x, x > 0)
+        second = first[first > 0]
+        second[:-1] = first[:-1]
+        return second
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for row in ([-0.25, -0.5, -0.75, 0.25], [0.25, 1.0, 2.0, 3.0], [0.25, 1.0, -2.0, 3.0], [-1.0, 2.0, 3.0, -1.0]):
+        found = []
+        for function in (program, compiled):
+            x = torch.tensor(row, requires_grad=wanted)
+            result = function(x)
+            if wanted:
+                (result * torch.arange(1.0, 1 + result.numel())).sum().backward()
+            found.append((result, x.grad))
+        torch.testing.assert_close(found[1], found[0])

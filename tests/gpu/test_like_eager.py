@@ -456,3 +456,11 @@ def test_windows_of_any_layout(strides):
     for window in (2, (2, 3), 3):
         function = lambda x: F.max_pool2d(x, window, 1)
         _same(lampwork.compile(function)(x), function(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8], ids=str)
+def test_the_smallest_integer_is_its_own_absolute_value(dtype):
+    x = torch.tensor([0, 5, -5, torch.iinfo(dtype).min, torch.iinfo(dtype).max] * 40, dtype=dtype, device="cuda")
+    program = lambda x: (x.abs(), x.abs() < 0, x.abs().erfc(), x.abs().sign(), x.abs().clamp(min=-7))
+    for ours, theirs in zip(lampwork.compile(program)(x), program(x)):
+        torch.testing.assert_close(ours, theirs)

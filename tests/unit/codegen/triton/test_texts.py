@@ -63,6 +63,16 @@ def test_compiles(name, arch, tmp_path, monkeypatch):
     assert widest in loads
 
 
+@pytest.mark.skipif(bool(available()), reason=available())
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16], ids=str)
+def test_the_smallest_integer_stays_below_zero(dtype, tmp_path, monkeypatch):
+    """To ptxas nothing that PTX's `abs` gives is."""
+    program = program_of(lambda x: x.abs() < 0, [torch.empty(4096, dtype=dtype)], TARGET)
+    (kernel,) = sources(program, TARGET)
+    ptx = compiled(kernel, tmp_path, monkeypatch)["ptx"]
+    assert not re.search(r"\babs\.s", ptx) and re.search(r"setp\.\w+\.s|shr\.[us]|bfe", ptx)
+
+
 GOLDEN = Path(__file__).parents[3] / "golden" / "codegen"
 TEXTS = {
     "softmax": (lambda x: x.softmax(-1), [torch.empty(64, 100)]),
