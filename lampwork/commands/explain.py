@@ -83,6 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(explanation)
     elif arguments.html is None and arguments.json is None and arguments.dump is None:
         print(explanation.overview())
+    paths = [str(path) for path in (arguments.html, arguments.json) if path is not None]
+    if paths:
+        print(f"{explanation.answer()}\nwritten: {', '.join(paths)}")
     return 0
 
 

@@ -88,6 +88,10 @@ class Explanation(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._sections)
 
+    def answer(self) -> str:
+        """How the call compiles, and whether there is anything to do, in a few sentences."""
+        return text.answer(self._facts)
+
     def overview(self) -> str:
         """The sections that answer questions, without graphs and code."""
         return self._text([name for name in self._sections if name in OVERVIEW])

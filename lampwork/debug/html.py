@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 
 from lampwork.debug import text
+from lampwork.debug.bars import bars
 from lampwork.debug.diagnostics import KINDS
 from lampwork.debug.facts import Facts
 from lampwork.debug.markup import document, folded, heading, table, words
 from lampwork.debug.markup import facts as boxes
 
+#: The end of a kernel's name, which tells it from others of the same operators.
+_DIGEST = re.compile(r"_[0-9a-f]{12}$")
+
 
 def page(facts: Facts, code: Mapping[str, str]) -> str:
-    """The whole page. `code`: texts by section name, folded away at the end."""
-    name = escape(facts["name"])
-    body = [f"<h1>{name}</h1>", f"<p>{escape(text.summary(dict(facts)).splitlines()[0])}</p>", _numbers(facts)]
-    for kind, title in KINDS.items():
-        found = [each for each in facts["issues"] if each["kind"] == kind]
-        if found:
-            body.append(heading(title.partition(" ")[2].capitalize() + "s", len(found)))
-            body += [_issue(each) for each in found]
-    if facts["fusions"]:
-        body.append(heading("Refused fusions", len(facts["fusions"])))
-        body.append(
-            "<p>What is handed on through memory, most bytes first. Times are those of a copy of that size.</p>"
-        )
-        body += [_fusion(each) for each in facts["fusions"]]
-    body += [_kernels(facts["kernels"]), _guards(facts["guards"]), _stages(facts["stages_ms"])]
+    """The whole page: the answer, what to do, where memory goes, then the evidence. `code`: texts by section name,
+    folded away at the end."""
+    body = [f"<h1>{escape(facts['name'])}</h1>", f'<p class="answer">{escape(text.answer(facts))}</p>', _numbers(facts)]
+    issues, fusions = text.to_do(facts)
+    if issues or fusions:
+        body.append(heading("What to do", len(issues) + len(fusions)))
+        body += [_issue(each) for each in issues] + [_fusion(each) for each in fusions]
+    body += [_traffic(facts["kernels"]), _kernels(facts["kernels"])]
+    others = [each for each in facts["issues"] if each not in issues]
+    if others:
+        body.append(heading("What else is no part of the graph", len(others)))
+        body += [_issue(each) for each in others]
+    body.append(_left_apart([each for each in facts["fusions"] if each not in fusions]))
+    body += [_guards(facts["guards"]), _stages(facts["stages_ms"])]
     if facts["history"] is not None:
         body += [heading("What happened so far"), f"<pre>{escape(text.history(facts['history']))}</pre>"]
     if code:
@@ -54,7 +58,8 @@ def _numbers(facts: Facts) -> str:
 
 
 def _issue(each: Facts) -> str:
-    parts = [_place(each), f"<p>{escape(each['reason'])} {_id(each)}</p>"]
+    kind = KINDS[each["kind"]].partition(" ")[2].capitalize()
+    parts = [f"<p><b>{kind}</b> {_id(each)}</p>", _place(each), f"<p>{escape(each['reason'])}</p>"]
     if each["remedy"]:
         parts.append(f"<p>What to do: {words(each['remedy'])}</p>")
     parts.append(f'<p class="cost">{escape(text.cost(dict(each)))}</p>')
@@ -72,6 +77,26 @@ def _fusion(each: Facts) -> str:
     return f'<div class="issue">{"".join(parts)}</div>'
 
 
+def _left_apart(fusions: list[Facts]) -> str:
+    """Refused fusions of which nothing is to be made: a table, folded away."""
+    if not fusions:
+        return ""
+    rows = [
+        [
+            f"{escape(each['producer']['op'])} → {escape(each['consumer']['op'])} {_id(each)}",
+            escape(each["reason"]),
+            each["count"],
+            text.size(each["bytes"]),
+            text.milliseconds(each["ms"]),
+        ]
+        for each in fusions
+    ]
+    told = "<p>Kernels of their own are right for these. Times are those of a copy of that size.</p>"
+    names = ["operators", "why", "times", "bytes", "memory time"]
+    content = told + table(names, rows, numbers=(2, 3, 4))
+    return heading("Left apart", len(fusions)) + folded("Operators that share no kernel, and need not", content)
+
+
 def _place(each: Facts) -> str:
     if not each["file"]:
         return ""
@@ -83,7 +108,18 @@ def _id(each: Facts) -> str:
     return f'<span class="id" title="{escape(each["page"])}">{escape(each["id"])}</span>'
 
 
+def _traffic(kernels: list[Facts]) -> str:
+    moved = [(each, (each["read_bytes"] + each["written_bytes"]) * each["launches"]) for each in kernels]
+    moved.sort(key=lambda pair: -pair[1])
+    rows = [(_DIGEST.sub("", each["name"]), float(count), text.size(count)) for each, count in moved]
+    if len(rows) < 2:
+        return ""
+    return heading("Where memory traffic goes") + bars(rows, "Bytes that the kernels of a call read and write")
+
+
 def _kernels(kernels: list[Facts]) -> str:
+    """Most memory time first."""
+    kernels = sorted(kernels, key=lambda each: -each["launches"] * each["memory_ms"])
     rows = [
         [
             f"<code>{escape(each['name'])}</code>",
@@ -126,9 +162,5 @@ def _guards(groups: list[Facts]) -> str:
 def _stages(times_ms: Mapping[str, float]) -> str:
     if not times_ms:
         return ""
-    longest = max(times_ms.values()) or 1.0
-    rows = [
-        [name, text.milliseconds(time), f'<div class="bar" style="width:{100 * time / longest:.1f}%"></div>']
-        for name, time in times_ms.items()
-    ]
-    return heading("Time by stage") + table(["stage", "time", ""], rows, numbers=(1,))
+    rows = [(name, time, text.milliseconds(time)) for name, time in times_ms.items()]
+    return heading("Time by stage") + bars(rows, "What compiling took, in the order in which it happened")

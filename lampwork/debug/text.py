@@ -34,6 +34,38 @@ def summary(facts: Facts) -> str:
     return "\n".join(lines)
 
 
+def answer(facts: Facts) -> str:
+    """How it compiles, and whether there is anything to do, in a few sentences."""
+    graphs = [each for each in facts["graphs"] if not each["runs_eagerly"]]
+    kinds = [each["kind"] for each in facts["issues"]]
+    found = [_counted(kinds.count(kind), title.partition(" ")[2]) for kind, title in KINDS.items() if kind in kinds]
+    if not graphs:
+        told = "Nothing of it is compiled"
+    else:
+        launches = _counted(sum(each["launches"] for each in graphs), "launch", "launches")
+        calls = _counted(sum(sum(each["aten_calls"].values()) for each in graphs), "call", "calls") + " of ATen"
+        told = f"{_counted(len(graphs), 'graph').capitalize()} with {launches} of kernels and {calls}"
+        told += f"; {', '.join(found)}" if found else ", nothing outside"
+    known = [each["total_ms"] for each in facts["issues"] if each["total_ms"] is not None]
+    told += f", {milliseconds(sum(known))} of the calls so far." if known else "."
+    issues, fusions = to_do(facts)
+    count = len(issues) + len(fusions)
+    if not count:
+        return f"{told} Nothing is to be done."
+    return f"{told} {_counted(count, 'thing')} to do, the dearest first."
+
+
+def to_do(facts: Facts) -> tuple[list[Facts], list[Facts]]:
+    """The issues, and the refused fusions, of which something can be made; the dearest first."""
+    issues = [each for each in facts["issues"] if each["remedy"] and not each["remedy"].startswith("None")]
+    fusions = [each for each in facts["fusions"] if not each["remedy"].startswith("None")]
+    return sorted(issues, key=lambda each: -(each["total_ms"] or 0.0)), sorted(fusions, key=lambda each: -each["ms"])
+
+
+def _counted(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
 def _verdict(facts: Facts) -> str:
     kinds = [each["kind"] for each in facts["issues"]]
     counts = [f"{kinds.count(kind)} x {title.partition(' ')[2]}" for kind, title in KINDS.items() if kind in kinds]

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import lampwork
+from lampwork import cli
+from lampwork.debug.bars import bars
 from lampwork.debug.cost import copy_bytes_a_second, memory_seconds
 from lampwork.debug.diagnostics import DIAGNOSTICS
 
@@ -157,6 +159,39 @@ def test_the_page_needs_nothing_beside_it_and_says_the_same(function):
     text = "".join(page.text)
     for each in [*explanation.to_dict()["issues"], *explanation.to_dict()["fusions"]]:
         assert each["id"] in text and each["reason"] in text
+
+
+def test_the_page_answers_first():
+    """Then it says what to do, dearest first, and shows the rest."""
+    page = _Balance()
+    explanation = lampwork.explain(breaks, torch.ones(8, 8))
+    page.feed(explanation.html())
+    text = "".join(page.text)
+    assert "1 break" in explanation.answer() and "to do" in explanation.answer()
+    places = [text.index(each) for each in (explanation.answer(), "What to do", "Kernels", "Guards", "Time by stage")]
+    assert places == sorted(places)
+
+
+def test_where_nothing_is_to_be_done_the_page_says_so():
+    explanation = lampwork.explain(lambda x: (x @ x).relu(), torch.ones(8, 8))
+    assert explanation.answer().endswith("Nothing is to be done.")
+    text = explanation.html()
+    assert explanation.answer() in text and "What to do" not in text
+    assert text.index("Kernels") < text.index("Left apart") and "fusion-aten-call" in text
+
+
+def test_of_many_bars_the_longest_are_drawn():
+    drawn = bars([(f"kernel_{each}", float(each), str(each)) for each in range(1, 31)], "All")
+    assert drawn.count("<rect") == 13 and "18 others" in drawn and "kernel_30" in drawn and "kernel_3<" not in drawn
+    assert not bars([], "Nothing") and not bars([("none", 0.0, "0")], "Nothing")
+
+
+def test_the_command_says_what_it_wrote(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text("def program():\n    import torch\n    return torch.ones(4) * 2\n")
+    assert cli.main(["explain", f"{script}::program", "--html", str(tmp_path / "page.html")]) == 0
+    told = capsys.readouterr().out
+    assert "Nothing is to be done." in told and "page.html" in told
 
 
 def test_markup_in_the_program_is_escaped():
