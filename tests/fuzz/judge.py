@@ -308,6 +308,8 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         for count in (FEW, MANY):
             if bool((wrong & ~theirs.isfinite()).any()):
                 wrong &= theirs.isfinite() | ~_finite_elsewhere(label, mine, oracle, count, UNITS * info.eps)
+        if bool(wrong.any()) and oracle.device != "cpu" and _is_right_on_a_cpu(label, ours, oracle):
+            return None
         return _told_of(mine, theirs, wrong, ours)
     for count in (FEW, MANY) if bool(signs.any()) else ():
         answers = _range(label, theirs, oracle, count)
@@ -365,6 +367,15 @@ def _nowhere(
         if not bool(wrong.any()):
             break
     return wrong
+
+
+def _is_right_on_a_cpu(label: str, ours: torch.Tensor, oracle: Oracle) -> bool:
+    """Whether the judge would take `ours` for right if the program had run on a CPU: of rows with an infinity a root mean
+    square is infinite there, and NaN by one of the two kernels for a GPU."""
+    expected = oracle.on_cpu.values.get(label)
+    if not isinstance(expected, torch.Tensor) or (expected.shape, expected.dtype) != (ours.shape, ours.dtype):
+        return False
+    return compare_elements(label, ours.cpu(), expected, Oracle(oracle.program, oracle.call)) is None
 
 
 def _is_given_elsewhere(label: str, ours: torch.Tensor, oracle: Oracle) -> bool:

@@ -640,3 +640,13 @@ def test_products_that_end_below_the_smallest_half():
         program = planted_program(f"v9 = {text}", inputs=inputs)
         found = check(program, Planted(r"\(\(x0.*float\(\)", other)).finding
         assert (found and found.kind) == kind, other
+
+
+def test_what_is_right_on_a_cpu_is_right_on_a_gpu():
+    inputs = (Input((3,), "float32", values="quarters"),)
+    program = planted_program("v9 = x0.exp()", inputs=inputs)
+    oracle = Oracle(program, Call(1))
+    right = oracle.on_cpu.values["result 0"]
+    oracle.device = "cuda"  # what is asked of it here runs on a CPU
+    assert judge._is_right_on_a_cpu("result 0", right, oracle)
+    assert not judge._is_right_on_a_cpu("result 0", right + 1e-3, oracle)
