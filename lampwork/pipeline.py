@@ -139,10 +139,9 @@ def _capture(capture_as: Callable[..., Region], policy: DynamicPolicy, split: bo
         except GraphBreak:
             raise stop from stop.__cause__
     if isinstance(region.outcome, Continue) and region.sizes is not None and region.sizes.of_the_call:
-        try:
-            return capture_as(_FIXED)
-        except GraphBreak:
-            pass  # it is not for the symbols
+        with suppress(GraphBreak):  # it is not for the symbols
+            fixed = capture_as(_FIXED)
+            return region if _is_not_differentiated(fixed) else fixed
     elif _is_not_differentiated(region) and region.sizes is not None and region.sizes.of_the_call:
         with suppress(GraphBreak):
             fixed = capture_as(_FIXED, split)  # a derivative may take numbers only

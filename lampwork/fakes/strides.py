@@ -167,20 +167,19 @@ def _steps_elsewhere(size: Any, stride: Any, expected: Any) -> bool:
 
 
 def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether several elements may be one memory location, as far as strides that are numbers say: a dimension is
-    repeated, or its elements lie closer to each other than those of the dimensions below reach."""
+    """Whether several elements may be one memory location: a dimension is repeated, or its elements lie closer to each
+    other than those of the dimensions below reach."""
     if has_zero(shape):
         return False
     steps = [(stride, size) for size, stride in zip(shape, strides) if exceeds_one(size)]
     if any(type(stride) is int and stride == 0 for stride, _ in steps):
         return True
-    if any(type(stride) is not int for stride, _ in steps):
-        return False
-    reach = 1
-    for stride, size in sorted(steps, key=lambda step: step[0]):
-        if stride < reach:
+    is_known = all(type(each) is int for step in steps for each in step)
+    reach: Any = 1
+    for stride, size in sorted(steps, key=(lambda step: step[0]) if is_known else _by_stride):
+        if less(stride, reach):
             return True
-        reach += (size - 1) * stride
+        reach = reach + (size - 1) * stride
     return False
 
 

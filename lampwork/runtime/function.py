@@ -107,6 +107,14 @@ def _observer_of_environment() -> Observer | None:
     return importlib.import_module("lampwork.debug.observers").of_environment()
 
 
+def _limit_of(settings: Settings) -> Diagnostic:
+    return Diagnostic(
+        "recompile-limit",
+        f"{settings.options.recompile_limit} entries were compiled; further calls that fit none run eagerly",
+        remedy="Raise options={'recompile_limit': N}, or keep the value that changes out of the program.",
+    )
+
+
 def is_compiling() -> bool:
     """This thread is inside a capture: compiled functions called from there run as they were written."""
     return getattr(_compiling, "active", False)
@@ -288,11 +296,16 @@ class CompiledFunction:
 
     def _dispatched(self, dispatch: Dispatch, args: tuple, kwargs: dict) -> Any:
         """As `call`, where there are many entries: `MISS` where none serves."""
+        if dispatch.unlooked > 0:
+            dispatch.unlooked -= 1
+            return self._eagerly(_limit_of(self.settings), False, args, kwargs)
         function, entries = self.function, self._entries
         place, likely = self._likely(dispatch, args, kwargs)
         if likely is not None:
             result = likely(function, args, kwargs)
             if result is not MISS:
+                if dispatch.unserved:
+                    dispatch.unserved = 0
                 return result
             if likely in entries:
                 noted(dispatch.missed, entries[likely].artifact.guards, function, args, kwargs)
@@ -300,6 +313,7 @@ class CompiledFunction:
             if serve is not likely:
                 result = serve(function, args, kwargs)
                 if result is not MISS:
+                    dispatch.unserved = 0
                     if place is not None:
                         dispatch.served(place, serve)
                     return result
@@ -432,9 +446,8 @@ class CompiledFunction:
             return stored.serve
         if self.shipped is not None:
             self.shipped.missed(self, args, kwargs)
-        limit = self.settings.options.recompile_limit
-        if len(self.serves) >= limit:
-            return self._limit_reached(limit, args, kwargs)
+        if len(self.serves) >= self.settings.options.recompile_limit:
+            return self._limit_reached(args, kwargs)
         if self._failures >= CAPTURE_ATTEMPTS:
             assert self._last_failure is not None
             return self._last_failure[0]
@@ -652,13 +665,15 @@ class CompiledFunction:
             log.exception("%s: no reproducer was written", self.name)
             return ""
 
-    def _limit_reached(self, limit: int, args: tuple, kwargs: dict) -> Diagnostic:
-        why = self.entries[0].why_missed(self.function, args, kwargs)
-        diagnostic = Diagnostic(
-            "recompile-limit", f"{limit} entries were compiled; further calls that fit none run eagerly",
-            remedy="Raise options={'recompile_limit': N}, or keep the value that changes out of the program.",
-        )  # fmt: skip
-        self.warn_once("recompile-limit", f"{self.name}: {diagnostic} The guard that failed last: {why}", diagnostic)
+    def _limit_reached(self, args: tuple, kwargs: dict) -> Diagnostic:
+        diagnostic = _limit_of(self.settings)
+        if self._dispatch is not None:
+            self._dispatch.nothing_served()
+        if "recompile-limit" not in self._warned:
+            why = self.entries[0].why_missed(self.function, args, kwargs)
+            self.warn_once(
+                "recompile-limit", f"{self.name}: {diagnostic} The guard that failed last: {why}", diagnostic
+            )
         return diagnostic
 
     def _failed_run(self, failure: Rerun, args: tuple, kwargs: dict) -> Any:

@@ -78,3 +78,24 @@ def test_every_hook_is_called(program):
             sum(each.sum() for each in results).backward()
             gradients.append(x.grad)
         torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_counter_beside_a_hook_that_has_effects():
+    """The graph breaks at the hook for any number. That the program has no break for a number was taken for better,
+    though nothing of it was differentiated, and it ran eagerly: an entry for each number."""
+    seen, count = [], [0]
+
+    def program(x):
+        count[0] += 1
+        y = x * 2
+        y.register_hook(lambda gradient: seen.append(gradient.sum().item()))
+        return y * 3
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for _ in range(12):
+        x = torch.ones(3, requires_grad=True)
+        compiled(x).sum().backward()
+        assert x.grad.tolist() == [6.0, 6.0, 6.0]
+    assert count == [12] and seen == [9.0] * 12
+    stats = lampwork.stats(compiled)
+    assert stats["captures"] <= 4 and not stats["fallbacks"]

@@ -7,7 +7,8 @@ did not serve: it is what the guard that failed looked at. So the features are t
 entry's guards are gone through when there is no need.
 
 The table decides nothing: the entry that it names checks all of its guards, and where it does not serve, the others
-are tried in turn.
+are tried in turn. Where no entry has served for many calls, and none is made any more, as for a list that grows by one
+each call, that is done for some calls alone; the others run eagerly without a look.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ MOST_ATTEMPTS = 4 * MOST_FEATURES
 #: Rows of the table; a program whose sizes never repeat would fill memory.
 MOST_ROWS = 4096
 
+#: Calls in a row that nothing serves before some are not looked at, and how many of these come to one that is, at most.
+UNSERVED, MOST_UNLOOKED = 16, 64
+
 Serve = Callable[[Any, tuple, dict], Any]
 #: (function, args, kwargs) -> something hashable.
 Feature = Callable[[Any, tuple, dict], Any]
@@ -45,6 +49,8 @@ class Dispatch:
         self._state: tuple[tuple[Feature, ...], dict[Any, Serve]] = ((), {})
         self._known: set[tuple] = set()
         self._attempts = 0
+        #: How many calls in a row nothing has served, and how many from now on are not looked at.
+        self.unserved = self.unlooked = 0
 
     def first(self, function: Callable, args: tuple, kwargs: dict) -> tuple[Any, Serve | None]:
         """A place in the table, and what served the last call that came there; None where none did."""
@@ -62,10 +68,16 @@ class Dispatch:
             rows.clear()
         rows[key] = serve
 
+    def nothing_served(self) -> None:
+        """No entry serves a call, and none is made."""
+        self.unserved += 1
+        self.unlooked = min(max(0, self.unserved - UNSERVED), MOST_UNLOOKED)
+
     def forget(self) -> None:
         """Starts again: an entry is gone, and nothing here keeps what its guards name."""
         self._state = ((), {})
         self._known.clear()
+        self.unserved = self.unlooked = 0
 
     def missed(self, guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> None:
         """The entry with these guards, which the table named, does not serve the call: what its failing guard looks at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -216,3 +217,27 @@ def test_what_fails_in_the_table_is_not_the_calls(broken, monkeypatch):
     for x, y in calls * 2:
         assert torch.equal(fast(x, y), shaped(x, y))
     assert lampwork.stats(fast)["captures"] == 6 and not lampwork.stats(fast)["fallbacks"]
+
+
+def test_what_nothing_serves_for_long_is_not_looked_at_each_time(monkeypatch):
+    """Counted all the same; and what an entry serves is found again soon."""
+    looks, first = [], dispatch.Dispatch.first
+    monkeypatch.setattr(dispatch.Dispatch, "first", lambda *call: looks.append(0) or first(*call))
+    options = {"recompile_limit": 5, "cache": False}
+    compiled = lampwork.compile(lambda x, number: x * number, dynamic=False, options=options)
+    x = torch.ones(3)
+
+    def fallbacks():
+        return sum(each.count for each in lampwork.stats(compiled)["fallbacks"])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lampwork.LampworkWarning)
+        for number in range(300):
+            assert torch.equal(compiled(x, number), x * number)
+    assert dispatch.UNSERVED < len(looks) < 3 * dispatch.UNSERVED and fallbacks() == 295
+    for _ in range(dispatch.MOST_UNLOOKED + 1):
+        assert torch.equal(compiled(x, 3), x * 3)
+    before = fallbacks()
+    for _ in range(dispatch.MOST_UNLOOKED):
+        compiled(x, 3)
+    assert fallbacks() == before
