@@ -213,9 +213,9 @@ class _Attempt:
                 self._break_before(
                     world.warned_at, "native-call", "PyTorch warns, under filters that the program has set"
                 )
-            if world.recorder.inplace_view_written is not None:
-                why = "a view is changed in shape, in place, and gradients go through later writes to its memory"
-                self._break_before(world.recorder.inplace_view_written, "unsupported-operator", why)
+            if world.recorder.view_by_memory_written is not None:
+                why = "gradients go through a write to memory whose places a view was taken of, or shaped in place"
+                self._break_before(world.recorder.view_by_memory_written, "unsupported-operator", why)
             for cls, found, step in world.asked_subclasses:
                 if subclasses(cls) != found:
                     self._break_before(

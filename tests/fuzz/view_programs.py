@@ -3,8 +3,8 @@ functions that are not compiled, and what is returned.
 
     y = x * 1.5; v = y[1:]; v.t_(); u = v.detach(); u.add_(x.sum()); return y, v
 
-`generate(seed)` returns the lines of such a function of `x`, a matrix of doubles. They are compared by their gradients,
-too: writes through a view reach its base, through what is detached they do not.
+`generate(seed)` returns the lines of such a function of `x`, a matrix of doubles of any of `SHAPES`. They are compared by
+their gradients, too: writes through a view reach its base, through what is detached they do not.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any
 
 import torch
 
-SHAPE = (4, 6)
+SHAPES = ((4, 6), (4, 6), (6, 4), (8, 3), (4, 9))
 BASES = (
-    "y = x * 1.5", "y = x.clone()", "y = x.t() * 1.0; y = y.t()", "y = torch.zeros(4, 6, dtype=x.dtype)",
-    "y = torch.zeros(4, 6, dtype=x.dtype); y.copy_(x)", "y = x.detach().clone()", "x = x * 1.25; y = x",
+    "y = x * 1.5", "y = x.clone()", "y = x.t() * 1.0; y = y.t()", "y = torch.zeros(x.shape, dtype=x.dtype)",
+    "y = torch.zeros(x.shape, dtype=x.dtype); y.copy_(x)", "y = x.detach().clone()", "x = x * 1.25; y = x",
     "with torch.no_grad(): y = x * 2.0",
 )  # fmt: skip
 VIEWS = (
     "{0}[:]", "{0}.view(2, -1)", "{0}.t()", "{0}[1:]", "{0}[:, 1:]", "{0}.unsqueeze(0)", "{0}.diagonal()",
-    "{0}.view(-1)", "{0}[0]", "{0}.chunk(2)[1]", "{0}.transpose(0, 1)", "{0}.expand(2, 4, 6)[1]",
+    "{0}.view(-1)", "{0}[0]", "{0}.chunk(2)[1]", "{0}.transpose(0, 1)", "{0}.expand(2, *{0}.shape)[1]",
     "{0}.unfold(1, 2, 2)", "{0}.detach()", "{0}.data", "{0}.permute(1, 0)[::2]",
     "{0}.unbind(0)[1]", "{0}.split(3, 1)[0]", "{0}.narrow(0, 1, 2)", "{0}.select(1, 2)", "{0}.flatten()",
-    "{0}.reshape(3, 8)", "{0}.movedim(0, 1)", "{0}.squeeze()",
+    "{0}.reshape(3, -1)", "{0}.movedim(0, 1)", "{0}.squeeze()", "{0}.unfold(0, 2, 1)", "{0}.unfold(-1, 3, 2)",
+    "{0}.unfold(0, 2, 1)[0]", "{0}.as_strided((2, 3), (1, {0}.shape[-1]))", "{0}.as_strided((3, 2), ({0}.shape[0], 1))",
 )  # fmt: skip
 SHAPES_IN_PLACE = ("t_()", "transpose_(0, 1)", "unsqueeze_(0)", "squeeze_()", "swapaxes_(0, -1)", "detach_()")
 WRITES = (
@@ -72,9 +73,9 @@ def function_of(lines: list[str]) -> Callable[[torch.Tensor], Any]:
     return namespace["program"]
 
 
-def observed(function: Callable[[torch.Tensor], Any], seed: int) -> list[Any]:
+def observed(function: Callable[[torch.Tensor], Any], seed: int, shape: tuple[int, ...]) -> list[Any]:
     """What a call gives that the program's caller can see, gradients included. Raises what the call raises."""
-    x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
     results = function(x)
     results = results if isinstance(results, tuple) else (results,)
     seen: list[Any] = [(each.detach().clone(), each.requires_grad, each.is_leaf) for each in results]

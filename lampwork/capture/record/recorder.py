@@ -342,6 +342,8 @@ class Recorder(Recording):
             return self._call_on_numbers(op, args, kwargs)
         if op.base == "as_strided":
             self._leave_copies_of_storages(args[0])
+            if args[0]._is_view():
+                self.views_by_memory.setdefault(_torch.storage_key(args[0]), self.steps())
             if len(args) > 3 or "storage_offset" in kwargs:
                 self.note_offset(args[0])
         elif op.overload is torch.ops.aten.view_as_complex.default:

@@ -86,10 +86,11 @@ class Recording:
         self.writes = 0
         #: The writes to each storage, as numbers of `writes`; how many there were before each node, if there were any.
         self.writes_to: dict[int, list[int]] = {}
-        #: Steps in which a view, or what has views, was changed in shape, in place, by the key of its storage. The
+        #: Views whose gradients go by their place in memory after writes to it: steps in which a view, or what has
+        #: views, was changed in shape, in place, or `as_strided` took a view of a view, by the key of the storage. The
         #: first one after which that memory was written, and gradients go there. And what counts steps.
-        self.inplace_views: dict[int, int] = {}
-        self.inplace_view_written: int | None = None
+        self.views_by_memory: dict[int, int] = {}
+        self.view_by_memory_written: int | None = None
         self.steps: Callable[[], int] = int
         self.writes_before: dict[torch.fx.Node, int] = {}
         #: Through which tensor each was, and the number that autograd's next node would have had.

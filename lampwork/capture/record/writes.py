@@ -61,8 +61,8 @@ def _written(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any
     if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
         return _call_custom(recorder, op, args, kwargs)
     refuse_several_devices(op.overload, args, kwargs, tensors_in(targets))
-    if recorder.inplace_views:
-        _note_write_to_inplace_view(recorder, targets, (*args, *kwargs.values()))
+    if recorder.views_by_memory:
+        _note_write_to_view_by_memory(recorder, targets, (*args, *kwargs.values()))
     for target in targets:
         for each in target if isinstance(target, (list, tuple)) else (target,):
             if each is not None:
@@ -209,7 +209,7 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     _refuse_view_of_history(recorder, fake)
     _refuse_base_of_differentiable_views(recorder, fake)
     if fake._is_view() or next(_views_of(recorder, fake), None) is not None:
-        recorder.inplace_views.setdefault(_torch.storage_key(fake), recorder.steps())
+        recorder.views_by_memory.setdefault(_torch.storage_key(fake), recorder.steps())
     if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
         rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
         return fake
@@ -232,15 +232,16 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     return fake
 
 
-def _note_write_to_inplace_view(recorder: Recorder, targets: list[Any], operands: tuple[Any, ...]) -> None:
-    """Notes a write to memory with a history that has a view whose shape was changed in place. Its gradient goes by
-    the strides of views, of plain tensors; of fakes by the operators that made the views, and they make them as they
-    were before. So the region ends before the change."""
-    steps = [recorder.inplace_views.get(_torch.storage_key(each)) for each in tensors_in(targets)]
+def _note_write_to_view_by_memory(recorder: Recorder, targets: list[Any], operands: tuple[Any, ...]) -> None:
+    """Notes a write to memory with a history that has a view whose shape was changed in place, or one of a view by
+    `as_strided`. Its gradient goes by the strides of views, of plain tensors; of fakes by the operators that made the
+    views: they make them as they were before, and none outside of the view that it was taken of. So the region ends
+    before that view is made."""
+    steps = [recorder.views_by_memory.get(_torch.storage_key(each)) for each in tensors_in(targets)]
     found = [each for each in steps if each is not None]
     if found and any(each.requires_grad for each in tensors_in(operands)):
-        known = recorder.inplace_view_written
-        recorder.inplace_view_written = min(found if known is None else [*found, known])
+        known = recorder.view_by_memory_written
+        recorder.view_by_memory_written = min(found if known is None else [*found, known])
 
 
 def _refuse_view_of_history(recorder: Recorder, fake: Fake) -> None:
