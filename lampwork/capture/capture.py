@@ -214,7 +214,7 @@ class _Attempt:
                     world.warned_at, "native-call", "PyTorch warns, under filters that the program has set"
                 )
             if world.recorder.view_by_memory_written is not None:
-                why = "gradients go through a write to memory whose places a view was taken of, or shaped in place"
+                why = "memory is written that a view shares which as_strided or a change of shape in place has made"
                 self._break_before(world.recorder.view_by_memory_written, "unsupported-operator", why)
             for cls, found, step in world.asked_subclasses:
                 if subclasses(cls) != found:

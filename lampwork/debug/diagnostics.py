@@ -27,7 +27,8 @@ KINDS: dict[Kind, str] = {
 
 @record
 class Meaning:
-    """One id: its kind, one sentence on what happened, and what its user can do."""
+    """One id: its kind, one sentence on what happened, and what its user can do. A remedy that begins with "None" says
+    that there is nothing to do (`asks_for_nothing`)."""
 
     kind: Kind
     meaning: str
@@ -42,6 +43,10 @@ def meaning_of(id: str) -> Meaning:
 def remedy_of(diagnostic: Diagnostic) -> str:
     """What to do: as the diagnostic says, else as its page does."""
     return diagnostic.remedy or meaning_of(diagnostic.id).remedy
+
+
+def asks_for_nothing(remedy: str) -> bool:
+    return not remedy or remedy.startswith("None")
 
 
 def index_text() -> str:
@@ -539,4 +544,4 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
 }
 
-__all__ = ["DIAGNOSTICS", "KINDS", "Meaning", "index_text", "meaning_of", "page_of", "remedy_of"]
+__all__ = ["DIAGNOSTICS", "KINDS", "Meaning", "asks_for_nothing", "index_text", "meaning_of", "page_of", "remedy_of"]

@@ -28,9 +28,9 @@ def page(facts: Facts, code: Mapping[str, str]) -> str:
     body += [_traffic(facts["kernels"]), _kernels(facts["kernels"])]
     others = [each for each in facts["issues"] if each not in issues]
     if others:
-        body.append(heading("What else is no part of the graph", len(others)))
+        body.append(heading("Other findings", len(others)))
         body += [_issue(each) for each in others]
-    body.append(_left_apart([each for each in facts["fusions"] if each not in fusions]))
+    body.append(_accepted_fusions([each for each in facts["fusions"] if each not in fusions]))
     body += [_guards(facts["guards"]), _stages(facts["stages_ms"])]
     if facts["history"] is not None:
         body += [heading("What happened so far"), f"<pre>{escape(text.history(facts['history']))}</pre>"]
@@ -77,8 +77,8 @@ def _fusion(each: Facts) -> str:
     return f'<div class="issue">{"".join(parts)}</div>'
 
 
-def _left_apart(fusions: list[Facts]) -> str:
-    """Refused fusions of which nothing is to be made: a table, folded away."""
+def _accepted_fusions(fusions: list[Facts]) -> str:
+    """Refused fusions without a remedy: a table, folded away."""
     if not fusions:
         return ""
     rows = [
@@ -91,10 +91,10 @@ def _left_apart(fusions: list[Facts]) -> str:
         ]
         for each in fusions
     ]
-    told = "<p>Kernels of their own are right for these. Times are those of a copy of that size.</p>"
+    told = "<p>These operators run best in separate kernels. Times are those of a copy of that size.</p>"
     names = ["operators", "why", "times", "bytes", "memory time"]
     content = told + table(names, rows, numbers=(2, 3, 4))
-    return heading("Left apart", len(fusions)) + folded("Operators that share no kernel, and need not", content)
+    return heading("Refused fusions without a remedy", len(fusions)) + folded("Show them", content)
 
 
 def _place(each: Facts) -> str:

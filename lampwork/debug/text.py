@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lampwork.debug.diagnostics import KINDS
+from lampwork.debug.diagnostics import KINDS, asks_for_nothing
 from lampwork.debug.facts import Facts
 
 
@@ -40,25 +40,25 @@ def answer(facts: Facts) -> str:
     kinds = [each["kind"] for each in facts["issues"]]
     found = [_counted(kinds.count(kind), title.partition(" ")[2]) for kind, title in KINDS.items() if kind in kinds]
     if not graphs:
-        told = "Nothing of it is compiled"
+        told = "Nothing is compiled"
     else:
-        launches = _counted(sum(each["launches"] for each in graphs), "launch", "launches")
-        calls = _counted(sum(sum(each["aten_calls"].values()) for each in graphs), "call", "calls") + " of ATen"
-        told = f"{_counted(len(graphs), 'graph').capitalize()} with {launches} of kernels and {calls}"
-        told += f"; {', '.join(found)}" if found else ", nothing outside"
+        launches = _counted(sum(each["launches"] for each in graphs), "kernel launch", "kernel launches")
+        calls = _counted(sum(sum(each["aten_calls"].values()) for each in graphs), "ATen call")
+        told = f"{_counted(len(graphs), 'graph').capitalize()} with {launches} and {calls}"
+        told += f"; {', '.join(found)}" if found else ", no breaks"
     known = [each["total_ms"] for each in facts["issues"] if each["total_ms"] is not None]
     told += f", {milliseconds(sum(known))} of the calls so far." if known else "."
     issues, fusions = to_do(facts)
     count = len(issues) + len(fusions)
     if not count:
-        return f"{told} Nothing is to be done."
-    return f"{told} {_counted(count, 'thing')} to do, the dearest first."
+        return f"{told} Nothing to do."
+    return f"{told} {_counted(count, 'thing')} to do, the most expensive first."
 
 
 def to_do(facts: Facts) -> tuple[list[Facts], list[Facts]]:
-    """The issues, and the refused fusions, of which something can be made; the dearest first."""
-    issues = [each for each in facts["issues"] if each["remedy"] and not each["remedy"].startswith("None")]
-    fusions = [each for each in facts["fusions"] if not each["remedy"].startswith("None")]
+    """The issues and the refused fusions with a remedy, the most expensive first."""
+    issues = [each for each in facts["issues"] if not asks_for_nothing(each["remedy"])]
+    fusions = [each for each in facts["fusions"] if not asks_for_nothing(each["remedy"])]
     return sorted(issues, key=lambda each: -(each["total_ms"] or 0.0)), sorted(fusions, key=lambda each: -each["ms"])
 
 

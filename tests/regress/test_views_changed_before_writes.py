@@ -59,3 +59,23 @@ def test_gradients(change):
             result.backward(gradient)
             found.append((result.detach(), leaf.grad))
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_the_gradient_of_what_lies_beyond_the_view_that_a_view_was_taken_of():
+    """After a write, eager's goes by places in the memory of the whole."""
+
+    def program(x):
+        y = x * 1.5
+        part = y[:, 1:]
+        places = part.as_strided((2, 3), (1, part.shape[-1]))  # among them are some of the first column
+        y[..., 0] = x.mean()
+        return (part.detach() * places.sum()).sum() + y.sum()
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for shape in ((4, 6), (4, 6), (5, 7), (3, 8)):
+        found = []
+        for function in (program, compiled):
+            x = torch.arange(float(shape[0] * shape[1])).view(shape).requires_grad_()
+            function(x).backward()
+            found.append(x.grad)
+        torch.testing.assert_close(found[1], found[0])

@@ -20,7 +20,7 @@ from lampwork.capture.autograd.reached import reaching
 from lampwork.capture.autograd.refused import refused
 from lampwork.capture.autograd.view_writes import refuse_without_derivative
 from lampwork.capture.record.recorder import Recorder
-from lampwork.capture.record.reshapes import SAVED_BY_EAGER
+from lampwork.capture.record.saved_instead import SAVED_BY_EAGER
 from lampwork.fakes.fake import Fake
 from lampwork.ir.differentiation import Checked, Made, Output
 from lampwork.ir.record import record
@@ -62,7 +62,7 @@ def kept_by_eager(
         beside = owners.setdefault(_torch.storage_key(fake), [])
         if made[position].kind == "plain" or not any(_torch.shares_version(each, fake) for _, each in beside):
             beside.append(((position, True), fake))
-    # By memory: what eager has in its place.
+    # By storage of the recorded tensor: the tensor that eager saves.
     instead = {
         _torch.storage_key(node.meta["val"]): node.meta[SAVED_BY_EAGER]
         for node in recorder.graph.nodes

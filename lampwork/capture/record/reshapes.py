@@ -13,16 +13,13 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.record.saved_instead import saved_instead
 from lampwork.fakes.fake import DataDependent, Fake
 from lampwork.fakes.strides import at_least_for_all, is_contiguous
 from lampwork.fakes.symbolic import by_contents, hint_of
 from lampwork.fakes.views import inferred, view_strides
 
 aten = torch.ops.aten
-
-#: In the `meta` of nodes: the tensor that eager's autograd saves where that of the recorded operators saves the node's.
-#: A reshaped copy stands for a view, in the sizes of the call at least; what is copied to other strides, for the copy.
-SAVED_BY_EAGER = "saved by eager"
 
 
 def may_be_one(tensor: torch.Tensor) -> bool:
@@ -63,19 +60,12 @@ def rearranged(tensor: torch.Tensor, size: Any) -> torch.Tensor:
     made = _copied(tensor, shape)
     old, new = (tuple(map(hint_of, sizes)) for sizes in (tensor.shape, shape))
     if isinstance(made, Fake) and view_strides(old, tuple(map(hint_of, tensor.stride())), new) is not None:
-        made.node.meta[SAVED_BY_EAGER] = tensor
+        saved_instead(made, tensor)
     return made
 
 
 def _copied(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
     return aten._unsafe_view(tensor.clone(memory_format=torch.contiguous_format), shape)
-
-
-def in_the_place_of(result: torch.Tensor, copy: Fake) -> Fake:
-    """`copy`, the one that eager has and saves where the recorded operators have `result`, which nothing else reads."""
-    if isinstance(result, Fake):
-        result.node.meta[SAVED_BY_EAGER] = copy
-    return copy
 
 
 def called(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

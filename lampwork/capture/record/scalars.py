@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.record.reshapes import in_the_place_of
+from lampwork.capture.record.saved_instead import saved_instead
 from lampwork.capture.values.scalar import WHAT_IS_DONE, is_backed, is_unbacked
 from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
@@ -151,11 +151,14 @@ class Scalars:
         if same_sizes(result.stride(), expected.stride()):
             return result
         if same_sizes(expected.stride(), contiguous(expected.size())):
-            copy = self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
-            return in_the_place_of(result, copy)
+            return self.contiguous(result)
         options = {"dtype": result.dtype, "device": result.device}
         made = self.run(aten.empty_strided.default, list(expected.size()), list(expected.stride()), **options)
-        return in_the_place_of(result, self.run(aten.copy_.default, made, result))
+        return saved_instead(result, self.run(aten.copy_.default, made, result))
+
+    def contiguous(self, result: Fake) -> Fake:
+        copy = self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+        return saved_instead(result, copy)
 
     def run(self, overload: Any, *args: Any, **kwargs: Any) -> Fake:
         return self.recorder.call(overload, args, kwargs)
@@ -269,8 +272,7 @@ def _power(scalars: Scalars, x: Any, y: Any) -> Any:
     operands = [scalars.operand(each, beside, dtype, as_element=True) for each in (x, y)]
     result = scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
     if beside is y and not same_sizes(result.stride(), contiguous(result.size())):  # as powers of a number are
-        copy = scalars.run(aten.clone.default, result, memory_format=torch.contiguous_format)
-        return in_the_place_of(result, copy)
+        return scalars.contiguous(result)
     return result
 
 

@@ -23,7 +23,7 @@ from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
-from lampwork.capture.record.reshapes import in_the_place_of
+from lampwork.capture.record.saved_instead import saved_instead
 from lampwork.capture.values.assumptions import assume, one_raises
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
@@ -156,7 +156,7 @@ class ScalarFamily(StandInFamily):
         if is_dense and made.stride() != contiguous(made.size()):
             # Powers of a number are contiguous; and dimensions that are one long lie otherwise beside a
             # number than beside a tensor.
-            made = in_the_place_of(made, made.clone(memory_format=torch.contiguous_format))
+            made = saved_instead(made, made.clone(memory_format=torch.contiguous_format))
         return made
 
     def _exponent(self, tensor: Any, number: Any) -> Any:
