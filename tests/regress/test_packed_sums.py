@@ -1,5 +1,5 @@
 """CUDA's assembler drops the constant of a sum of packed 16-bit numbers, so that windows of small pools were off by one,
-and the sign of a zero that is chosen beside 1.
+the sign of a zero that is chosen beside 1, and comparisons of an absolute value that is the smallest integer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import lampwork
 from lampwork.codegen.triton import worker
-from lampwork.codegen.triton.worker import chosen_as_bits, unpacked
+from lampwork.codegen.triton.worker import absolute_by_sign, chosen_as_bits, unpacked
 from tests.unit.codegen.triton.interpret import available
 from tests.unit.codegen.triton.programs import program_of, sources
 
@@ -28,19 +28,45 @@ def test_negative_zero_is_chosen_as_bits():
     assert chosen_as_bits(text) == "\tselp.b64 \t%rd2, %rd1, 0x8000000000000000, %p2;\n"
 
 
-@pytest.mark.skipif(bool(available()), reason="needs Triton")
-def test_no_kernel_adds_packed_numbers(monkeypatch, tmp_path):
+def test_absolute_values_are_made_of_the_sign():
+    text = absolute_by_sign("\tabs.s64 \t%rd2, %rd1;\n\tabs.f32 %r2, %r1;\n")
+    assert "abs.s" not in text and "shr.s64 s, %rd1, 63;" in text and "sub.s64 %rd2, a, s;" in text
+    assert text.endswith("abs.f32 %r2, %r1;\n")
+
+
+def _compiled(monkeypatch, tmp_path, rewriting, program, *inputs):
+    """What is compiled of the program's one kernel, and the PTX that `rewriting`, a function of `worker`, was given."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # nothing is found that was made before
-    (kernel,) = sources(program_of(lambda x: F.adaptive_avg_pool2d(x, (4, 4)), [torch.randn(1, 2, 3, 3)]))
-    monkeypatch.setattr(worker, "unpacked", lambda ptx: seen.append(ptx) or unpacked(ptx))
+    (kernel,) = sources(program_of(program, [*inputs]))
     seen = []
+    monkeypatch.setattr(worker, rewriting.__name__, lambda ptx: seen.append(ptx) or rewriting(ptx))
     answer = worker.compile_text({
         "name": kernel.name, "source": kernel.source, "signature": kernel.signature, "aligned": kernel.aligned,
         "constants": kernel.constants, "num_warps": 1, "num_stages": 1, "arch": "sm_90",
     })  # fmt: skip
-    assert "add.s16x2" in seen[0]
-    assert "16x2" not in answer["ptx"] and answer["binary"][:4] == b"\x7fELF"
+    assert answer["binary"][:4] == b"\x7fELF"
+    return answer["ptx"], seen[0]
+
+
+@pytest.mark.skipif(bool(available()), reason="needs Triton")
+def test_no_kernel_adds_packed_numbers(monkeypatch, tmp_path):
+    x = torch.randn(1, 2, 3, 3)
+    ptx, before = _compiled(monkeypatch, tmp_path, unpacked, lambda x: F.adaptive_avg_pool2d(x, (4, 4)), x)
+    assert "add.s16x2" in before and "16x2" not in ptx
+
+
+@pytest.mark.skipif(bool(available()), reason="needs Triton")
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16], ids=str)
+@pytest.mark.parametrize(
+    "program",
+    [torch.abs, lambda x: torch.where(x < 0, -x, x), lambda x: torch.maximum(x, -x)],
+    ids=["abs", "choice", "maximum"],
+)
+def test_no_kernel_takes_absolute_values_of_integers(monkeypatch, tmp_path, program, dtype):
+    x = torch.arange(-50, 50, dtype=dtype)
+    ptx, before = _compiled(monkeypatch, tmp_path, absolute_by_sign, program, x)
+    assert "abs.s" in before and "abs.s" not in ptx
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

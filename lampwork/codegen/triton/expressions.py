@@ -378,16 +378,10 @@ def _signed(signed: Emitter, unsigned: Emitter) -> Emitter:
     return lambda lines, dtype, *args: (signed if dtype in SIGNED else unsigned)(lines, dtype, *args)
 
 
-def _integer_abs(lines: Lines, dtype: str, a: str) -> str:
-    """PTX's `abs`, which LLVM makes of any choice between a number and its negative, is never below 0 to ptxas: it
-    drops comparisons with what follows, though the smallest integer is its own absolute value."""
-    return lines.name(f"{a} + 2 * tl.maximum(0 - {a}, 0)")
-
-
 INTEGERS: Final[dict[str, Emitter]] = {
     "add": _infix("+"), "sub": _infix("-"), "mul": _infix("*"),
     "floordiv": _integer_floordiv, "truncdiv": _infix("//"), "mod": _integer_mod, "fmod": _infix("%"),
-    "neg": _text("0 - {a}"), "abs": _signed(_integer_abs, _same),
+    "neg": _text("0 - {a}"), "abs": _signed(_text("tl.where({a} < 0, 0 - {a}, {a})"), _same),
     "sign": _signed(_text("({a} > 0).to({t}) - ({a} < 0).to({t})"), _text("({a} > 0).to({t})")),
     "minimum": _call("tl.minimum"), "maximum": _call("tl.maximum"),
     "fmin": _call("tl.minimum"), "fmax": _call("tl.maximum"), "pow": _integer_pow,

@@ -169,9 +169,27 @@ def added_by_halves(ptx: str) -> str:
     return _WIDE_SUM.sub(halves, ptx)
 
 
+#: Absolute values of integers. LLVM makes them of any choice between a number and its negative. The assembler takes
+#: what they give as never negative and drops comparisons of it, though the smallest integer is its own absolute value.
+_ABSOLUTE = re.compile(r"\babs\.s(16|32|64)\s+(%\w+),\s*(-?%?\w+);")
+
+
+def absolute_by_sign(ptx: str) -> str:
+    """`ptx` with `(x ^ s) - s`, where s is x's sign in each bit, in place of absolute values of integers."""
+
+    def rewritten(found: re.Match[str]) -> str:
+        bits, result, x = found.groups()
+        return (
+            f"{{ .reg .b{bits} s, a; shr.s{bits} s, {x}, {int(bits) - 1}; xor.b{bits} a, {x}, s; "
+            f"sub.s{bits} {result}, a, s; }}"
+        )
+
+    return _ABSOLUTE.sub(rewritten, ptx)
+
+
 def _assembled_as_written(ptx: str) -> str:
     """`ptx` with other instructions in place of those that CUDA 12.8's assembler gets wrong."""
-    return added_by_halves(chosen_as_bits(unpacked(ptx)))
+    return absolute_by_sign(added_by_halves(chosen_as_bits(unpacked(ptx))))
 
 
 @contextlib.contextmanager
