@@ -41,6 +41,7 @@ class Numerics:
     shrinks_by_product      what softshrink cuts off is a product with 0, which keeps its sign
     scales_products         `addcmul` and `addcdiv` scale a product or quotient; else its first operand
     lerps_subtract          `lerp` past the middle takes a product from the end; else vectors add one (-0 ends at 0)
+    elu_curves_at_zero      elu takes 0 for a negative number: a negative `alpha` turns its sign
     rounds_sixths           hardsigmoid and hardswish multiply by a sixth, rounded to float32; else they divide by 6
     checks_targets          targets of binary cross entropy are checked to be between 0 and 1
     layer_norm_vector       float32 rows of whole vectors of so many elements are normalised without a constant term, by
@@ -71,6 +72,7 @@ class Numerics:
     shrinks_by_product: bool
     scales_products: bool
     lerps_subtract: bool
+    elu_curves_at_zero: bool
     rounds_sixths: bool
     checks_targets: bool
     layer_norm_vector: int

@@ -33,6 +33,7 @@ CPU = Backend(
         shrinks_by_product=True,
         scales_products=False,
         lerps_subtract=False,
+        elu_curves_at_zero=False,
         rounds_sixths=False,
         checks_targets=True,
         layer_norm_vector=0,

@@ -33,6 +33,7 @@ CUDA = Backend(
         shrinks_by_product=False,
         scales_products=True,
         lerps_subtract=True,
+        elu_curves_at_zero=True,
         rounds_sixths=True,
         checks_targets=False,
         layer_norm_vector=4,

@@ -95,13 +95,19 @@ def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Number = 
     )
 
 
+def _bent(lowering: Lowering, x: Expr, negative: Expr, positive: Expr) -> Expr:
+    if lowering.numerics.elu_curves_at_zero:
+        return ex.where(ex.compare("gt", x, ex.like(0, x)), positive, negative)
+    return ex.where(ex.compare("lt", x, ex.like(0, x)), negative, positive)
+
+
 @floating("elu")
 def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> TensorValue:
     def body(x: Expr) -> Expr:
         negative = ex.mul(
             ex.unary("expm1", ex.mul(x, ex.like(input_scale, x))), ex.like(float(alpha) * float(scale), x)
         )
-        return ex.where(ex.compare("lt", x, ex.like(0, x)), negative, ex.mul(x, ex.like(scale, x)))
+        return _bent(lowering, x, negative, ex.mul(x, ex.like(scale, x)))
 
     return lowering.pointwise((self,), body)
 
@@ -224,7 +230,7 @@ def _logit(lowering: Lowering, self: TensorValue, eps: float | None = None) -> T
 def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> TensorValue:
     def body(x: Expr) -> Expr:
         negative = ex.mul(ex.unary("expm1", ex.mul(x, ex.like(1.0 / alpha, x))), ex.like(alpha, x))
-        return ex.where(ex.compare("lt", x, ex.like(0, x)), negative, x)
+        return _bent(lowering, x, negative, x)
 
     return lowering.pointwise((self,), body)
 

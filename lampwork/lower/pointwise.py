@@ -12,6 +12,7 @@ from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.scalar_operators import SCALARS, ScalarOperator
 from lampwork.ir.size import Size, SizeExpr, bounds
 from lampwork.lower import expressions as ex
+from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import is_number
 from lampwork.lower.promotion import result_type
@@ -250,7 +251,7 @@ def _integer_division(
     message: str = "ZeroDivisionError",
 ) -> TensorValue:
     """Integer quotients and remainders: eager raises for a divisor that is zero in their type (256 is, as int8), so
-    does a check; the kernel divides by 1."""
+    does a check, if anything is divided; the kernel divides by 1."""
     dtype = lowering.out.dtype
     period = 1 << 8 * ITEM_SIZE_BYTES[dtype]
     if not isinstance(other, TensorValue):
@@ -261,11 +262,17 @@ def _integer_division(
             return lowering.pointwise((self, other), function)
     shape = other.shape if isinstance(other, TensorValue) else ()
 
+    unsure = [size for size in lowering.out.shape if size not in shape and bounds(size)[0] < 1]
+
     def is_zero(index: tuple) -> Expr:
         value = lowering.operand(other, index, shape, dtype)
-        return ex.compare("eq", value, ex.like(0, value))
+        found = ex.compare("eq", value, ex.like(0, value))
+        for size in unsure:
+            found = Compute("and", (found, ex.compare("gt", as_index(size), as_index(0))), "bool")
+        return found
 
-    lowering.check(shape, is_zero, message, "RuntimeError", in_kernels=False)
+    if 0 not in lowering.out.shape:
+        lowering.check(shape, is_zero, message, "RuntimeError", in_kernels=False)
 
     def guarded(a: Expr, b: Expr) -> Expr:
         return function(a, ex.where(ex.compare("eq", b, ex.like(0, b)), ex.like(1, b), b))

@@ -77,6 +77,12 @@ class Statement:
         places = [match.start() for match in _OPERANDS.finditer(text) if match[0] == self.writes]
         return next((each for each in places if not each or text[:each].endswith("out=")), places[0] if places else -1)
 
+    def _operands_of_out(self) -> list[str]:
+        """What a call with `out=` computes from, if that is as it is named: its type is the one that is rounded in."""
+        if "out=" not in self.text or "dtype=" in self.text or re.search(r"\b[xv]\d+[.\[]", self.text):
+            return []
+        return sorted(self.reads - {self.writes})
+
     def lines(self, variant: str) -> list[str]:
         if variant == NOISY_WIDE:
             return [_widened(line) for line in self.lines(NOISY)]
@@ -91,7 +97,7 @@ class Statement:
                 lambda m: text[: m.start(2)] + f"{m[2]}.to({m[4]})" + text[m.end(2) : m.end()], text
             )
             if self.writes:
-                after = [f"NOISE_IN_PLACE({self.writes})"]
+                after = [f"NOISE_IN_PLACE({', '.join([self.writes, *self._operands_of_out()])})"]
             elif self.targets:
                 text = f"EITHER(lambda: ROUNDED({text}), lambda: {self.text})"
         elif variant == NOISY and (_EXTREMES.search(text) or _SHOWS_SIGNS.search(text)):

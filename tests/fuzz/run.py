@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -201,7 +201,10 @@ class Oracle:
         CPU) and kernels (those of ATen where cuDNN has some), by label."""
         for layout in LAYOUTS:
             if layout not in self._spread:
-                names = {"SPREAD": partial(spread, layout), "SPREAD_IN_PLACE": partial(spread_in_place, layout)}
+                names = {
+                    "SPREAD": functools.partial(spread, layout),
+                    "SPREAD_IN_PLACE": functools.partial(spread_in_place, layout),
+                }
                 function = self.program.function(SPREAD, names, self.device)
                 self._spread[layout] = run_call(function, self.program, self.call, False, self.device).values
             yield self._spread[layout]
@@ -273,6 +276,19 @@ def _either(disturbed: Callable, plain: Callable) -> Any:
         return disturbed()
     except Exception:
         return plain()
+
+
+def _type_of(operands: Sequence[Any], otherwise: torch.dtype) -> torch.dtype:
+    """The floating-point type in which an operator computes; `otherwise` if that has more digits or is none."""
+    tensors = [each for each in operands if isinstance(each, torch.Tensor)]
+    if not tensors:
+        return otherwise
+    # A tensor without dimensions decides among those alone.
+    dims = [each for each in tensors if each.dim()] or tensors
+    found = functools.reduce(torch.promote_types, [each.dtype for each in dims])
+    if not found.is_floating_point:
+        found = torch.get_default_dtype()
+    return max(found, otherwise, key=lambda dtype: torch.finfo(dtype).eps) if not found.is_complex else otherwise
 
 
 #: Types whose numbers below the smallest normal one are disturbed by units, too.
@@ -403,7 +419,7 @@ class Noise:
                     step = torch.finfo(value.dtype).smallest_normal * torch.finfo(value.dtype).eps
                     moved = torch.randint(-self.units, self.units + 1, value.shape, generator=self._generator)
                     small = (value.detach() != 0) & (value.detach().abs() < tiny)
-                    steps = (moved.to(value.device) * step).to(value.dtype)
+                    steps = moved.to(value.device, value.dtype) * step
                     disturbed = value * self._factor(value)
                     return torch.where(small, disturbed + steps, disturbed)  # -0 + 0 would be 0
                 return value * self._factor(value)
@@ -443,12 +459,13 @@ class Noise:
         return WithSlope.apply(value, made, torch.ones_like(plain)) if value.requires_grad else made
 
     @unwatched
-    def in_place(self, value: torch.Tensor) -> None:
+    def in_place(self, value: torch.Tensor, *operands: Any) -> None:
+        """What an operator wrote to `value`, disturbed; with `operands`, it was computed in their type."""
         if not value.is_floating_point() or value.requires_grad or (value._is_view() and value._base.requires_grad):
             return
         if 0 in value.stride() and value.numel() > 1:
             return
         with torch.no_grad():
-            value.mul_(self._factor(value))
+            value.mul_(self._factor(value.to(_type_of(operands, value.dtype))).to(value.dtype))
             if bool(value.isnan().any()):
                 value.copy_(self._signed(value))

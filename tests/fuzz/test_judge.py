@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -650,3 +651,31 @@ def test_what_is_right_on_a_cpu_is_right_on_a_gpu():
     oracle.device = "cuda"  # what is asked of it here runs on a CPU
     assert judge._is_right_on_a_cpu("result 0", right, oracle)
     assert not judge._is_right_on_a_cpu("result 0", right + 1e-3, oracle)
+
+
+def test_doubles_below_the_smallest_normal_one_are_disturbed():
+    inputs = (Input((6,), "float64", values="normal"),)
+    program = planted_program("v1 = x0.sign() * 1.5e-323", "v9 = v1 * 1000", inputs=inputs)
+    for factor, kind in ((4 / 3, None), (100.0, judge.WRONG_VALUES)):
+        found = check(program, Planted(r"v1 \* 1000", f"(v1 * 1000) * {factor!r}")).finding
+        assert (found and found.kind) == kind, factor
+
+
+def test_what_is_written_to_memory_of_more_digits_was_rounded_before():
+    inputs = (Input((6,), "bool"), Input((6,), "float32", values="normal"), Input((6,), "float64"))
+    statement = Statement((), "torch.atan2(x0, x1, out=x2)", writes="x2")
+    program = replace(planted_program(inputs=inputs, results=("x1",)), statements=(statement,))
+    for factor, kind in ((1 + 2e-7, None), (1 + 2e-5, judge.WRONG_VALUES)):
+        found = check(program, Planted(r"(torch\.atan2.*)", rf"\1.mul_({factor!r})")).finding
+        assert (found and found.kind) == kind, factor
+
+
+def test_how_many_there_are_of_a_sum_that_cancels():
+    """As many as in a disturbed run; the one that cancels is no number of any run."""
+    inputs = (Input((1,), "float16", values="quarters"),)
+    texts = "v1 = x0 * 0 + 1.1", "v2 = v1 - v1", "v9 = v2[v2 > 0]"
+    program = planted_program(*texts, inputs=inputs)
+    for other, kind in (("6e-8", None), ("0.5", judge.METADATA)):
+        planted = Planted(r"v2\[v2 > 0\]", f"v2 * 0 + {other}")
+        found = check(program, planted).finding
+        assert (found and found.kind) == kind, other

@@ -180,16 +180,37 @@ def run(job: Job, seeds: Iterator[int], processes: int, until: float) -> Iterato
             each.end()
 
 
-def _reduced_outside(seed: int, job: Job, finding: Finding) -> Program:
-    """Reduced with a process for each candidate."""
-    program = generate_outside(seed, job.options)
-    if finding.kind != CRASH:
-        return sendable(program)
-    return sendable(reduce(program, lambda each: dies(each, job), 4 * job.reduce_seconds))
+def _reduced_outside(seed: int, job: Job, finding: Finding) -> Program | None:
+    """Reduced with a process for each candidate. To generate and to reduce programs runs them eagerly, which may crash:
+    that is a process of its own, too; what it found until then stands."""
+    receiver, sender = _context(job).Pipe(duplex=False)
+    process = _context(job).Process(target=_send_reduced, args=(sender, seed, job, finding.kind == CRASH))
+    process.start()
+    sender.close()
+    found, until = None, time.monotonic() + 4 * job.reduce_seconds + 2 * PATIENCE
+    try:
+        while receiver.poll(max(0.0, until - time.monotonic())):
+            found = receiver.recv()
+    except EOFError:
+        pass
+    process.kill()
+    process.join()
+    return found
 
 
-def generate_outside(seed: int, options: Options) -> Program:
-    return generate(seed, options)
+def _send_reduced(sender: Connection, seed: int, job: Job, is_crash: bool) -> None:
+    """Sends the program, and each smaller one that crashes like it."""
+    program = generate(seed, job.options)
+    sender.send(sendable(program))
+
+    def fails(candidate: Program) -> bool:
+        found = dies(candidate, job)
+        if found:
+            sender.send(sendable(candidate))
+        return found
+
+    if is_crash:
+        reduce(program, fails, 4 * job.reduce_seconds)
 
 
 def dies(program: Program, job: Job) -> bool:

@@ -468,3 +468,22 @@ def test_the_smallest_integer_is_its_own_absolute_value(dtype):
 
     for ours, theirs in zip(lampwork.compile(program)(x), program(x)):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("shape, strides", [((2, 1, 1), (1, 2, 2)), ((1, 1, 6), (7, 7, 1)), ((2, 1, 3, 1), (3, 9, 1, 9)),
+                                            ((2, 3, 1, 1), (3, 1, 9, 9)), ((2, 3, 4, 1), (12, 1, 3, 3))], ids=str)  # fmt: skip
+def test_strides_of_batch_norms_where_a_dimension_has_one_element(shape, strides):
+    x = torch.rand(60, device="cuda").as_strided(shape, strides)
+    weight = torch.ones(shape[1], device="cuda")
+    function = lambda x: F.batch_norm(x, None, None, weight, weight, training=True)
+    ours, expected = lampwork.compile(function)(x), function(x)
+    assert ours.stride() == expected.stride()
+    torch.testing.assert_close(ours, expected)
+
+
+def test_the_sign_of_zero_after_a_negative_alpha():
+    x = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.nan], device="cuda")
+    for function in (lambda x: F.elu(x, -0.5), F.elu, F.selu, lambda x: F.celu(x, -0.5)):
+        ours, expected = lampwork.compile(function)(x), function(x)
+        torch.testing.assert_close(ours, expected, equal_nan=True)
+        assert torch.equal(ours.signbit()[:4], expected.signbit()[:4])

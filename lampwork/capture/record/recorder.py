@@ -42,7 +42,15 @@ from lampwork.fakes.numbers import mentions_numbers, with_known_floats
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow, refuse_wide
 from lampwork.fakes.rules.memory import MASKS
-from lampwork.fakes.shapes import exact_device, has_zero, in_format_of, infer, surely_same, tensors_in
+from lampwork.fakes.shapes import (
+    exact_device,
+    has_zero,
+    in_format_of,
+    infer,
+    suggests_channels_last,
+    surely_same,
+    tensors_in,
+)
 from lampwork.fakes.shared_memory import memory_owner
 from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import has_symbols, view
@@ -240,12 +248,21 @@ class Recorder(Recording):
     def _call_cudnn_batch_norm(self, x: Fake, *rest: Any) -> Any:
         """Recorded as the operator that other batch norms are: the library's says neither that training writes the
         running statistics, nor what it reserves for the backward pass. The others lay their result out as the input,
-        and the library as a view of it: alike but for dimensions of size 1."""
+        and the library in its memory format: alike but for dimensions of size 1."""
         if not surely_same(x.stride(), in_format_of(x, x.size())):
-            x = self.call(torch.ops.aten.view.default, (x, list(x.size())), {})
+            x = self._in_its_format(x)
         results = self.call(torch.ops.aten.native_batch_norm.default, (x, *rest), {})
         options = {"dtype": torch.uint8, "device": x.device}
         return *results, self.call(torch.ops.aten.empty.memory_format, ([0],), options)
+
+    def _in_its_format(self, x: Fake) -> Fake:
+        """A view of `x`, which is contiguous in its memory format, with that format's strides where a size is 1."""
+        dims = list(range(x.dim()))
+        order = [0, *dims[2:], 1] if suggests_channels_last(x) else dims
+        rows = self.call(torch.ops.aten.permute.default, (x, order), {})
+        flat = self.call(torch.ops.aten.view.default, (rows, [-1]), {})
+        rows = self.call(torch.ops.aten.view.default, (flat, list(rows.size())), {})
+        return self.call(torch.ops.aten.permute.default, (rows, [order.index(dim) for dim in dims]), {})
 
     def _train_cudnn_batch_norm(
         self, x: Fake, weight: Fake, bias: Fake | None, mean: Fake, variance: Fake, training: bool, *numbers: float

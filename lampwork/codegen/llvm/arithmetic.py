@@ -171,7 +171,7 @@ def _float_floordiv(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     above = build.compare("fcmp ogt", build.fsub(quotient, floor), build.number(0.5, a.type))
     floor = build.select(above, build.fadd(floor, one), floor)
     plain = build.fdiv(a, b)
-    signed_zero = build.intrinsic("copysign", zero, plain)
+    signed_zero = build.copysign(zero, plain)
     result = build.select(build.compare("fcmp une", quotient, zero), floor, signed_zero)
     # A quotient that overflows is infinite; the rounding of the difference is not to make it NaN.
     infinite = build.number(float("inf"), a.type)
@@ -221,7 +221,7 @@ def _asinh(self: Arithmetic, dtype: str, a: Value) -> Value:
     """Sleef squares its argument, which overflows: the logarithm of the double is as exact there."""
     build = self.build
     size = build.fabs(a)
-    return _log_of_double_beyond(self, a, size, build.intrinsic("copysign", _log_of_double(self, size), a), "asinh")
+    return _log_of_double_beyond(self, a, size, build.copysign(_log_of_double(self, size), a), "asinh")
 
 
 def _acosh(self: Arithmetic, dtype: str, a: Value) -> Value:
@@ -266,8 +266,8 @@ FLOATS: dict[str, Emitter] = {
     "pow": _float_pow, "sqrt": _intrinsic("sqrt"),
     "rsqrt": lambda self, dtype, a: _reciprocal(self, dtype, self.build.intrinsic("sqrt", a)),
     "floor": _intrinsic("floor"), "ceil": _intrinsic("ceil"), "trunc": _intrinsic("trunc"),
-    "round": _intrinsic("roundeven"), "copysign": _intrinsic("copysign"), "nextafter": _nextafter,
-    "fma": _fma,
+    "round": _intrinsic("roundeven"), "copysign": lambda self, dtype, a, b: self.build.copysign(a, b),
+    "nextafter": _nextafter, "fma": _fma,
     "isnan": _float_test(lambda build, a: build.is_nan(a)),
     "isinf": _float_test(lambda b, a: b.compare("fcmp oeq", b.fabs(a), b.number(float("inf"), a.type))),
     "signbit": _float_test(_signbit),

@@ -324,5 +324,14 @@ class Builder:
     def fneg(self, a: Value) -> Value:
         return self.pure(a.type, a.lanes, f"fneg {a}", a)
 
+    def copysign(self, size: Value, sign: Value) -> Value:
+        """By bits: of the intrinsic LLVM rounds `sign` from the double that it was straight to the half type of the
+        result, by a function of a library that is not linked."""
+        size, sign = self.same_lanes(size, sign)
+        type, bits = size.type, BITS[size.type]
+        whole, first = f"i{bits}", self.integer(1 << (bits - 1), f"i{bits}")
+        size, sign = (self.convert("bitcast", each, whole) for each in (self.fabs(size), sign))
+        return self.convert("bitcast", self.binary("or", size, self.binary("and", sign, first)), type)
+
     def is_nan(self, a: Value) -> Value:
         return self.compare("fcmp uno", a, a)

@@ -17,9 +17,6 @@ def cast(build: Builder, value: Value, source: str, target: str, native_half: bo
         wide = half_to_float(build, value, source, native_half)
         return cast(build, wide, "float32", target, native_half)
     if target in HALF:
-        # As instructions, LLVM sees a double rounded twice; where only its sign is asked for (`copysign`), it rounds
-        # once, by a function of a library that is not linked.
-        native_half = native_half and source != "float64"
         return float_to_half(build, cast(build, value, source, "float32", native_half), target, native_half)
     type = REGISTER[target]
     if target == "bool":

@@ -243,7 +243,7 @@ def tanh(self: Any, x: Value) -> Value:
     large = build.fsub(one, build.fdiv(two, build.fadd(grown, one)))
     # Of NaN the small part: scaling by the bits of a NaN may make a number of it.
     result = build.select(build.compare("fcmp oge", magnitude, build.number(0.625, x.type)), large, small)
-    return build.intrinsic("copysign", result, x)
+    return build.copysign(result, x)
 
 
 def sigmoid(self: Any, x: Value) -> Value:
@@ -280,7 +280,7 @@ def erf(self: Any, x: Value) -> Value:
     r = build.multiply_add(r, t, build.fneg(t))
     _, shifted, q = _reduce_exp(build, r)
     decayed = _scaled(build, build.fadd(q, number(1.0)), shifted)
-    large = build.intrinsic("copysign", build.fsub(number(1.0), decayed), x)
+    large = build.copysign(build.fsub(number(1.0), decayed), x)
     return build.select(build.compare("fcmp ogt", t, number(0.927734375)), large, small)
 
 
