@@ -124,11 +124,11 @@ def _elu(
 ) -> TensorValue:
     def body(g: Expr, x: Expr) -> Expr:
         negative = ex.like(float(alpha) * float(scale), x)
+        below = ex.mul(g, ex.like(input_scale, g))
         if is_result:
-            slope = ex.add(x, negative)
-        else:
-            slope = ex.mul(negative, ex.unary("exp", ex.mul(x, ex.like(input_scale, x))))
-        below = ex.mul(ex.mul(g, ex.like(input_scale, g)), slope)
+            below = ex.mul(below, ex.add(x, negative))
+        else:  # eager's order: of small numbers a product with the power first would leave few digits
+            below = ex.mul(ex.mul(below, negative), ex.unary("exp", ex.mul(x, ex.like(input_scale, x))))
         return ex.where(ex.compare("le", x, ex.like(0, x)), below, ex.mul(g, ex.like(scale, g)))
 
     return lowering.pointwise((grad_output, self_or_result), body)

@@ -679,3 +679,13 @@ def test_how_many_there_are_of_a_sum_that_cancels():
         planted = Planted(r"v2\[v2 > 0\]", f"v2 * 0 + {other}")
         found = check(program, planted).finding
         assert (found and found.kind) == kind, other
+
+
+def test_what_is_no_number_but_for_rounding():
+    """The deviation of equal numbers is 0, by which eager's rounding divides."""
+    inputs = (Input((1,), "float32", values="normal"),)
+    for addend, kind in (("0", None), ("1", judge.WRONG_VALUES)):
+        text = f"v9 = (x0 - x0) / (x0.expand(17).std() + {addend}) / (x0 - x0 + {addend})"
+        program = planted_program("v1 = x0 * 0 + 0.1", text.replace("x0", "v1"), inputs=inputs)
+        found = check(program, Planted(r"\(v1 - v1\) /.*", "v1 * torch.nan")).finding
+        assert (found and found.kind) == kind, addend
