@@ -208,6 +208,8 @@ def _register(world: Any, tensor: Any, hook: Any, name: str) -> Any:
             world.recorder.hooked_nodes.append(tensor.grad_fn)
             tensor._backward_hooks = OrderedDict({0: _gradient_hook(world, table)})
             tensor.grad_fn._register_hook_dict(tensor)
+        elif world.loader.origin(tensor) is None:
+            world.recorder.hooked_leaves.append(tensor)
     handle = world.intrinsics[torch.utils.hooks.RemovableHandle](world, table)
     world.set_item(table, handle.id, hook)
     return handle

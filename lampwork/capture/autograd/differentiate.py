@@ -277,8 +277,11 @@ class _Differentiation:
         return {fake.lampwork_edge for fake in self.inputs if isinstance(fake, Fake) and fake.lampwork_edge}
 
     def check_leaves(self) -> None:
-        """No gradient goes to a leaf that the program made: the caller could ask for it."""
+        """No gradient goes to a leaf that the program made, if the caller has it and could ask for the gradient, or a
+        hook is to see it. One that the program lets go of gets a gradient of which nobody is told: none is computed."""
         known = {id(fake) for fake in self.inputs}
+        kept = {id(fake) for fake in (*self.outputs, *self.recorder.hooked_leaves)}
+        kept |= {id(fake._base) for fake in self.outputs}
         pending = [fake.grad_fn for fake in self.target_fakes]
         ends = self.edges()
         seen = set(pending)
@@ -287,7 +290,8 @@ class _Differentiation:
             if node is None or node in ends:
                 continue
             variable = getattr(node, "variable", None)
-            if variable is not None and not node.next_functions and id(variable) not in known:
+            is_leaf = variable is not None and not node.next_functions
+            if is_leaf and id(variable) not in known and (id(variable) in kept or type(variable) is not Fake):
                 raise refused("a result depends on a tensor made in the region that requires grad itself")
             for following, _ in node.next_functions:
                 if following is not None and following not in seen:

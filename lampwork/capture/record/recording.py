@@ -110,6 +110,8 @@ class Recording:
         self.hook_tables: list[Any] = []
         #: Nodes that hooks of the program hang on.
         self.hooked_nodes: list[Any] = []
+        #: Leaves of the program's own that hooks of it are on.
+        self.hooked_leaves: list[Fake] = []
         #: Tensors whose whole gradient a hook of eager's is to see.
         self.watched: list[Fake] = []
         #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.

@@ -9,6 +9,11 @@ FAULTS = (
         "`del d[k]` is lost",
     ),
     Fault(
+        "leaf-of-the-caller-ignored", "capture/autograd/differentiate.py",
+        "        kept |= {id(fake._base) for fake in self.outputs}\n", "        kept = set()\n",
+        "no gradient goes to a leaf that the program made and the caller gets",
+    ),
+    Fault(
         "dict-order-lost", "capture/leave/effects.py",
         "    if order != kept_order + added:\n", "    if False:\n",
         "a key that was taken out and put back keeps its place",
