@@ -41,7 +41,7 @@ class Numerics:
     shrinks_by_product      what softshrink cuts off is a product with 0, which keeps its sign
     scales_products         `addcmul` and `addcdiv` scale a product or quotient; else its first operand
     lerps_subtract          `lerp` past the middle takes a product from the end; else vectors add one (-0 ends at 0)
-    elu_curves_at_zero      elu takes 0 for a negative number: a negative `alpha` turns its sign
+    elu_curves_at_zero      elu of 0 is computed as that of negative numbers, so a negative `alpha` makes it -0
     rounds_sixths           hardsigmoid and hardswish multiply by a sixth, rounded to float32; else they divide by 6
     checks_targets          targets of binary cross entropy are checked to be between 0 and 1
     layer_norm_vector       float32 rows of whole vectors of so many elements are normalised without a constant term, by

@@ -95,7 +95,8 @@ def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Number = 
     )
 
 
-def _bent(lowering: Lowering, x: Expr, negative: Expr, positive: Expr) -> Expr:
+def _by_sign(lowering: Lowering, x: Expr, negative: Expr, positive: Expr) -> Expr:
+    """`negative` where `x` is below 0, else `positive`; at 0 as the back end's eager kernel chooses. NaN stays NaN."""
     if lowering.numerics.elu_curves_at_zero:
         return ex.where(ex.compare("gt", x, ex.like(0, x)), positive, negative)
     return ex.where(ex.compare("lt", x, ex.like(0, x)), negative, positive)
@@ -107,7 +108,7 @@ def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, 
         negative = ex.mul(
             ex.unary("expm1", ex.mul(x, ex.like(input_scale, x))), ex.like(float(alpha) * float(scale), x)
         )
-        return _bent(lowering, x, negative, ex.mul(x, ex.like(scale, x)))
+        return _by_sign(lowering, x, negative, ex.mul(x, ex.like(scale, x)))
 
     return lowering.pointwise((self,), body)
 
@@ -230,7 +231,7 @@ def _logit(lowering: Lowering, self: TensorValue, eps: float | None = None) -> T
 def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> TensorValue:
     def body(x: Expr) -> Expr:
         negative = ex.mul(ex.unary("expm1", ex.mul(x, ex.like(1.0 / alpha, x))), ex.like(alpha, x))
-        return _bent(lowering, x, negative, x)
+        return _by_sign(lowering, x, negative, x)
 
     return lowering.pointwise((self,), body)
 

@@ -261,13 +261,13 @@ def _integer_division(
         if 0 < least and greatest < period:
             return lowering.pointwise((self, other), function)
     shape = other.shape if isinstance(other, TensorValue) else ()
-
-    unsure = [size for size in lowering.out.shape if size not in shape and bounds(size)[0] < 1]
+    #: Sizes of the result alone that may be 0: nothing is divided then.
+    may_be_empty = [size for size in lowering.out.shape if size not in shape and bounds(size)[0] < 1]
 
     def is_zero(index: tuple) -> Expr:
         value = lowering.operand(other, index, shape, dtype)
         found = ex.compare("eq", value, ex.like(0, value))
-        for size in unsure:
+        for size in may_be_empty:
             found = Compute("and", (found, ex.compare("gt", as_index(size), as_index(0))), "bool")
         return found
 

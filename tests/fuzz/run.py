@@ -179,13 +179,17 @@ class Oracle:
         self._spread: dict[str, dict[str, Any]] = {}
 
     @property
+    def has_variances(self) -> bool:
+        """Whether the program takes some, which are exact in double precision."""
+        return any(_VARIANCES.search(each.text) for each in self.program.statements)
+
+    @property
     def wide(self) -> Outcome:
         if self._wide is None:
             with _in_double_precision():
                 names = {name: _wide(each) for name, each in self.program.names.items()}
                 function = self.program.function(WIDE, names, self.device)
-                has_variances = any(_VARIANCES.search(each.text) for each in self.program.statements)
-                with ExactVariances() if has_variances else nullcontext():
+                with ExactVariances() if self.has_variances else nullcontext():
                     self._wide = run_call(function, self.program, self.call, True, self.device)
         return self._wide
 

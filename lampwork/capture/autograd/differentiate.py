@@ -277,8 +277,9 @@ class _Differentiation:
         return {fake.lampwork_edge for fake in self.inputs if isinstance(fake, Fake) and fake.lampwork_edge}
 
     def check_leaves(self) -> None:
-        """No gradient goes to a leaf that the program made, if the caller has it and could ask for the gradient, or a
-        hook is to see it. One that the program lets go of gets a gradient of which nobody is told: none is computed."""
+        """Refuses leaves that the program made and that the caller gets, and those with hooks: somebody would see their
+        gradient, and a region computes none for them. The gradient of a leaf that nothing holds after the call is
+        never seen, and is not computed."""
         known = {id(fake) for fake in self.inputs}
         kept = {id(fake) for fake in (*self.outputs, *self.recorder.hooked_leaves)}
         kept |= {id(fake._base) for fake in self.outputs}

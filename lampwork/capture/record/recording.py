@@ -110,7 +110,7 @@ class Recording:
         self.hook_tables: list[Any] = []
         #: Nodes that hooks of the program hang on.
         self.hooked_nodes: list[Any] = []
-        #: Leaves of the program's own that hooks of it are on.
+        #: Leaves that the program made and registered a hook on.
         self.hooked_leaves: list[Fake] = []
         #: Tensors whose whole gradient a hook of eager's is to see.
         self.watched: list[Fake] = []

@@ -325,8 +325,8 @@ class Builder:
         return self.pure(a.type, a.lanes, f"fneg {a}", a)
 
     def copysign(self, size: Value, sign: Value) -> Value:
-        """By bits: of the intrinsic LLVM rounds `sign` from the double that it was straight to the half type of the
-        result, by a function of a library that is not linked."""
+        """The magnitude of `size` with the sign of `sign`, by bits. For the intrinsic, LLVM may convert a `sign` that
+        was rounded from a double straight to the half type of the result, with a library call that is not linked."""
         size, sign = self.same_lanes(size, sign)
         type, bits = size.type, BITS[size.type]
         whole, first = f"i{bits}", self.integer(1 << (bits - 1), f"i{bits}")

@@ -169,8 +169,8 @@ def added_by_halves(ptx: str) -> str:
     return _WIDE_SUM.sub(halves, ptx)
 
 
-#: Absolute values of integers. LLVM makes them of any choice between a number and its negative. The assembler takes
-#: what they give as never negative and drops comparisons of it, though the smallest integer is its own absolute value.
+#: Absolute values of integers, which LLVM makes of any choice between a number and its negative. The same assembler
+#: assumes that the result is never negative and drops comparisons of it, but the smallest integer stays negative.
 _ABSOLUTE = re.compile(r"\babs\.s(16|32|64)\s+(%\w+),\s*(-?%?\w+);")
 
 
