@@ -108,7 +108,7 @@ def compile_call(
             # Some stage cannot do it for symbols: an entry for these sizes alone.
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
             with _stage("capture", seconds), uninterrupted():
-                fixed = capture_as(_FIXED, not settings.fullgraph)
+                fixed = capture_as(policy.fixed(), not settings.fullgraph)
             observer("capture", fixed)
             stepped = fixed.optimizers
             artifact = compile_region(fixed, settings, observer, seconds, prove=True)
@@ -135,16 +135,16 @@ def _capture(capture_as: Callable[..., Region], policy: DynamicPolicy, split: bo
         if not stop.symbolic:
             raise
         try:
-            return capture_as(_FIXED)
+            return capture_as(policy.fixed())
         except GraphBreak:
             raise stop from stop.__cause__
     if isinstance(region.outcome, Continue) and region.sizes is not None and region.sizes.of_the_call:
         with suppress(GraphBreak):  # it is not for the symbols
-            fixed = capture_as(_FIXED)
+            fixed = capture_as(policy.fixed())
             return region if _is_not_differentiated(fixed) else fixed
     elif _is_not_differentiated(region) and region.sizes is not None and region.sizes.of_the_call:
         with suppress(GraphBreak):
-            fixed = capture_as(_FIXED, split)  # a derivative may take numbers only
+            fixed = capture_as(policy.fixed(), split)  # a derivative may take numbers only
             return region if _is_not_differentiated(fixed) else fixed
     return region
 
@@ -170,10 +170,6 @@ def _captured(capture_as: Callable[..., Region], policy: DynamicPolicy, split: b
         if not wrong:
             return region
         policy = replace(policy, single=policy.single | wrong)
-
-
-#: No size is a symbol.
-_FIXED = DynamicPolicy(allowed=False, contents=False)
 
 
 def _check_marks(sizes: SymbolicSizes) -> None:

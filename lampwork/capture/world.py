@@ -79,6 +79,7 @@ class TorchWorld(Dispatcher):
         self.tensors = TensorInputs(recorder, self.guards, policy)
         self.backed_numbers = BackedNumbers(recorder, self.guards, self.tensors)
         self.loader = Loader(self.guards, self.sources, self.tensors, self.backed_numbers)
+        recorder.settings = lambda fake: self.backed_numbers.held(fake, self.loader.origin)
         self.subclasses = self.loader.subclasses = Subclasses(self)
         self.loader.check_keys = self.families.container.check_keys
         self.walks = Walks(self.loader)

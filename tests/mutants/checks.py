@@ -19,6 +19,7 @@ HALVES = "tests/training/test_halves.py"
 KEPT = "tests/regress/test_writes_between_passes.py"
 TWICE = "tests/training/test_twice.py"
 LEAVES = "tests/training/test_leaves_made_inside.py"
+SETTINGS = "tests/dynamic/test_settings.py"
 #: Operators in ways that ordinary samples do not show.
 USES, VALUES = "tests/ops/test_uses.py", "tests/ops/test_mixed_values.py"
 RUNTIME = [
@@ -39,7 +40,7 @@ TRITON = [f"tests/unit/codegen/triton/test_{name}.py" for name in ("dropout", "p
 CHECKS: dict[str, list[str]] = {
     "ir": ["tests/unit/ir", SIZES, "tests/unit/schedule"],
     "fakes": ["tests/unit/fakes/test_layouts.py", "tests/unit/fakes/test_symbolic.py", SIZES, FUZZ, "tests/unit/fakes"],
-    "capture": [EFFECTS, GUARDS, KEPT, LEAVES, "tests/unit/capture", "tests/python/test_changes.py"],
+    "capture": [EFFECTS, GUARDS, KEPT, LEAVES, SETTINGS, "tests/unit/capture", "tests/python/test_changes.py"],
     "graph": [
         "tests/unit/graph/test_passes.py",
         HALVES,

@@ -18,7 +18,8 @@ from lampwork.ir.record import record
 from lampwork.ir.size import INFINITY
 from lampwork.ir.source import Argument, Item, Keyword, Source, any_element, by_any_key
 
-#: (source, "shape" | "stride" | "value", dimension): an integer that differed between calls; (source, "iterator", 0):
+#: (source, "shape" | "stride" | "value", dimension): an integer that differed between calls; (source, "item", 0): the
+#: integer in a tensor; (source, "iterator", 0):
 #: an iterator that had other elements left in each; (source, "text", 0): a text that names other things in each. What
 #: such a text leads to is told by its path with any key (`ir.source.by_any_key`).
 Varying = tuple[Source, str, int]
@@ -37,6 +38,15 @@ class DynamicPolicy:
     varied: frozenset[Varying] = frozenset()
     contents: bool = True
     single: frozenset[Varying] = frozenset()
+
+    def fixed(self) -> DynamicPolicy:
+        """No size is a symbol."""
+        items = frozenset(each for each in self.varied if each[1] == "item")
+        return DynamicPolicy(allowed=False, varied=items, contents=False)
+
+    def is_setting(self, source: Source) -> bool:
+        """Whether the integer in the tensor at `source` may be taken for what it is in every call."""
+        return not is_argument(source) and (source, "item", 0) not in self.varied
 
     def is_symbol(self, source: Source, kind: str, axis: int = 0) -> bool:
         if not self.allowed:

@@ -1,10 +1,13 @@
 """What a program computes from constants alone, computed while it is recorded.
 
 %r = arange(8);  %d = diff(%r);  %e = ne(%d, 1)         no input of the graph takes part: `bool(%e.any())` is False
+
+An input is a constant, too, once a guard holds what it holds (`hold`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +35,29 @@ class Constants:
         self._values: dict[Node, torch.Tensor | None] = {}
         #: How many storages had been written to when these were computed: another one may be theirs.
         self._written = 0
+        #: Inputs of which it is guarded what they hold.
+        self._held: dict[Node, torch.Tensor] = {}
+
+    def hold(self, node: Node, value: torch.Tensor) -> None:
+        """From here on the input `node` holds `value`, as long as the program does not write to it."""
+        self._held[node] = value
+        self._values.clear()
+
+    def release(self, node: Node) -> None:
+        del self._held[node]
+        self._values.clear()
+
+    def inputs_of(self, node: object) -> list[Node] | None:
+        """The inputs that `node` is computed from, but for those held; None if that is not told in a few steps."""
+        found: list[Node] = []
+        if type(node) is not Node:
+            return None
+        for count, each in enumerate(_behind(node)):
+            if count > MOST_OPERATORS or each.op not in ("placeholder", "call_function"):
+                return None
+            if each.op == "placeholder" and each not in self._held:
+                found.append(each)
+        return found
 
     def value(self, node: object) -> torch.Tensor | None:
         """The contents of `node`, on the CPU; None if it needs an input, or was written to."""
@@ -60,18 +86,14 @@ class Constants:
         return self.value(node)
 
     def _is_of_constants(self, node: Node, is_exact: bool = False) -> bool:
-        pending, seen = [node], {node}
-        while pending:
-            each = pending.pop()
+        for count, each in enumerate(_behind(node), 1):
             fake = each.meta.get("val")
-            if each.op != "call_function" or type(fake) is not Fake or len(seen) > MOST_OPERATORS:
+            if type(fake) is not Fake or count > MOST_OPERATORS:
+                return False
+            if each.op != "call_function" and each not in self._held:
                 return False
             if is_exact and not fake.is_cpu and (fake.is_floating_point() or fake.is_complex()):
                 return False
-            for source in each.all_input_nodes:
-                if source not in seen:
-                    seen.add(source)
-                    pending.append(source)
         return True
 
     def _computed(self, node: Node) -> torch.Tensor | None:
@@ -79,6 +101,8 @@ class Constants:
         fake = node.meta["val"]
         if _torch.storage_key(fake) in self.recorder.written:
             return None
+        if node in self._held:
+            return self._held[node]
         if has_symbols(fake) or has_symbols(node.args) or has_symbols(dict(node.kwargs)):
             return None
         if node.target is _torch.tensor_constant:
@@ -102,3 +126,15 @@ class Constants:
         except RuntimeError:  # not on the CPU
             return None
         return result if isinstance(result, torch.Tensor) else None
+
+
+def _behind(node: Node) -> Iterator[Node]:
+    """`node`, and all that it is computed from, each once."""
+    pending, seen = [node], {node}
+    while pending:
+        each = pending.pop()
+        yield each
+        for source in each.all_input_nodes:
+            if source not in seen:
+                seen.add(source)
+                pending.append(source)

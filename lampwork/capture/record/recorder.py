@@ -443,6 +443,8 @@ class Recorder(Recording):
                 return first.constant.item()
         if isinstance(first, Fake) and op.base == "_local_scalar_dense" and first.numel() == 1:
             known = self.constants.exact_value(first.node)
+            if known is None:
+                known = self.settings(first)
             if known is not None:
                 with self._paused():
                     return known.item()

@@ -319,8 +319,50 @@ class BackedNumbers:
         return known
 
     def decided(self, tensor: Any, origin_of: Callable[[Any], Any]) -> bool | None:
+        """The truth of a tensor of one element, guarded: of a comparison of a counter with a number, and of what the
+        program computes from its settings (`held`); None for any other tensor. `origin_of`: as `Loader.origin`."""
+        answer = self._compared_counter(tensor, origin_of)
+        if answer is None and (not tensor.dim() or tensor.numel() == 1):
+            value = self.held(tensor, origin_of)
+            with self.recorder._paused():
+                answer = None if value is None else bool(value)
+        return answer
+
+    def held(self, tensor: Any, origin_of: Callable[[Any], Any]) -> torch.Tensor | None:
+        """What a tensor holds that is computed from settings: integers that the model, or whatever else is no argument
+        of the call, keeps in tensors of one element on the CPU (`self.stride` of a convolution). Guards that they are
+        what they are, unless they were seen to change; None for tensors that anything else takes part in."""
+        constants = self.recorder.constants
+        inputs = constants.inputs_of(tensor.node)
+        if not inputs:
+            return None
+        found = []
+        for node in inputs:
+            fake = node.meta["val"]
+            origin = origin_of(fake) if type(fake) is Fake else None
+            if origin is None or not self._is_setting(fake, origin):
+                return None
+            found.append((node, self.at(origin.source, "item", facts.element(self.recorder, origin))))
+        for node, number in found:
+            fake = node.meta["val"]
+            with self.recorder._paused():
+                constants.hold(node, torch.full(tuple(fake.size()), number.value, dtype=fake.dtype))
+        value = constants.exact_value(tensor.node)
+        for node, number in found:
+            if value is None:
+                constants.release(node)
+            else:
+                number.take()
+        return value
+
+    def _is_setting(self, fake: Fake, origin: Any) -> bool:
+        if fake.device.type != "cpu" or fake.is_floating_point() or fake.is_complex():
+            return False
+        return facts.is_whole(origin) and self.tensors.policy.is_setting(origin.source)
+
+    def _compared_counter(self, tensor: Any, origin_of: Callable[[Any], Any]) -> bool | None:
         """The answer of a comparison of a counter (a tensor of one integer on the CPU, from outside, as it came) with a
-        number, guarded; None for any other tensor. `origin_of`: as `Loader.origin`."""
+        number."""
         node: Any = tensor.node
         if type(node) is not torch.fx.Node or node.target not in _DECISIONS or tensor.dim():
             return None

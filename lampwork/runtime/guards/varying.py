@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.ir.guard import Equals, Guard, HasKey, TensorIs, Test
+from lampwork.ir.guard import Equals, Guard, HasKey, NumberRelation, TensorIs, Test
+from lampwork.ir.number import Compare, Constant, Leaf
 from lampwork.ir.operations import Cycled, remaining
 from lampwork.ir.source import (
     Item,
@@ -30,7 +31,7 @@ from lampwork.runtime.guards.failures import why_not
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read, tensor_is
 from lampwork.runtime.guards.rules import rule_of
 
-#: (source, "shape" | "stride" | "value" | "iterator" | "text", dimension).
+#: (source, "shape" | "stride" | "value" | "item" | "iterator" | "text", dimension).
 Varying = tuple[Source, str, int]
 
 #: Entries of a continuation from which on no iterator is followed that keeps a call from one: a turn, one with numbers
@@ -113,6 +114,8 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
     renamed = _Renamed(dict(texts.values()))
     found: set[Varying] = {(any_element(source), "text", 0) for source in texts}
     for guard in guards:
+        if _holds_item(guard.test) and why_not(guard, scope):
+            found.add((guard.source, "item", 0))
         if rule_of(guard.test).follows_sizes or guard.source in texts:
             continue
         at = renamed.path(guard.source) if texts else guard.source  # what the text leads to now
@@ -125,6 +128,14 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
         for source, kind, axis in changed or ():
             found.add((by_any_key(source, renamed.names.values()) or source, kind, axis))
     return frozenset(found)
+
+
+def _holds_item(test: Test) -> bool:
+    """Whether it asks that the number in a tensor is a certain one."""
+    if not isinstance(test, NumberRelation) or not isinstance(test.holds, Compare) or test.holds.relation != "==":
+        return False
+    number, *values = test.holds.parts
+    return isinstance(number, Leaf) and number.read == "item" and [type(each) for each in values] == [Constant]
 
 
 def _indices(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:

@@ -14,6 +14,11 @@ FAULTS = (
         "no gradient goes to a leaf that the program made and the caller gets",
     ),
     Fault(
+        "setting-unguarded", "capture/values/numbers.py",
+        "            else:\n                number.take()\n", "",
+        "an integer in a buffer may change unseen after a branch on it",
+    ),
+    Fault(
         "dict-order-lost", "capture/leave/effects.py",
         "    if order != kept_order + added:\n", "    if False:\n",
         "a key that was taken out and put back keeps its place",
