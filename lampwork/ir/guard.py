@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Annotated, ClassVar
 
 from lampwork.ir.location import Location
-from lampwork.ir.number import NumberExpr, words
+from lampwork.ir.number import Compare, Constant, Leaf, NumberExpr, words
 from lampwork.ir.record import record
 from lampwork.ir.source import Argument, Keyword, Root, Source, State, describe, is_source, is_static, root_of, shown
 from lampwork.ir.stored import Data, Dropped, Key, OneOf
@@ -375,6 +375,15 @@ class NumberRelation(Test):
 
     def reads(self) -> tuple[Source, ...]:
         return tuple(leaf.source for leaf in self.holds.leaves)
+
+
+def held_number(test: Test) -> Leaf | None:
+    """The number in a tensor of which it asks that it is a certain one; None for other tests."""
+    if not isinstance(test, NumberRelation) or not isinstance(test.holds, Compare) or test.holds.relation != "==":
+        return None
+    number, *values = test.holds.parts
+    holds = isinstance(number, Leaf) and number.read == "item" and [type(each) for each in values] == [Constant]
+    return number if holds else None  # type: ignore[return-value]
 
 
 @record

@@ -37,8 +37,9 @@ from lampwork.ir.guard import (
     StorageGroups,
     TensorIs,
     TypeIs,
+    held_number,
 )
-from lampwork.ir.number import NumberExpr
+from lampwork.ir.number import Leaf, NumberExpr, compared, leaf
 from lampwork.ir.reference import reference, resolve
 from lampwork.ir.region import Continue, Return, RunEagerly
 from lampwork.ir.source import (
@@ -219,12 +220,12 @@ class _Detaching:
         return self.call_source(source) if self.is_from_call(source) else self.weight(source)
 
     def number(self, number: NumberExpr) -> None:
-        for leaf in number.leaves:
-            if not self.is_from_call(leaf.source):
+        for each in number.leaves:
+            if not self.is_from_call(each.source):
                 raise NotPackable(
-                    f"it computes with a number that it reads of the program in each call: {leaf.words()}"
+                    f"it computes with a number that it reads of the program in each call: {each.words()}"
                 )
-            self.call_source(leaf.source)
+            self.call_source(each.source)
 
     # Guards --------------------------------------------------------------------------------------------------------
 
@@ -244,7 +245,10 @@ class _Detaching:
             elif isinstance(test, StorageGroups):
                 yield from self.storage_groups(guard, test)
             elif not self._is_on_call(guard):
-                if isinstance(test, NumberRelation) and any(leaf.read == "item" for leaf in test.holds.leaves):
+                if isinstance(test, NumberRelation) and any(each.read == "item" for each in test.holds.leaves):
+                    if (held := held_number(test)) is not None:
+                        yield self.setting(test, held)
+                        continue
                     raise NotPackable(f"which way the program goes depends on what a weight holds: {test.words()}")
                 bound = self._bound.get(id(guard.source))
                 if bound is not None and isinstance(test, TensorIs) and bound.key not in tested:  # type: ignore[attr-defined]
@@ -257,6 +261,12 @@ class _Detaching:
                 yield replace(guard, source=left[0], test=SameObject(right[0]))
             else:
                 yield self.on_call(guard)
+
+    def setting(self, test: NumberRelation, held: Leaf) -> Guard:
+        """That a number which the program takes for granted is in the package's tensor, too."""
+        place = self.weight(held.source)
+        number = leaf(place, held.read, held.axis, held.of)
+        return Guard(place, NumberRelation(compared("==", number, *test.holds.parts[1:])))
 
     def present(self, sources: Iterable[Source]) -> list[Source]:
         """Those of `sources` that a package has: of the call, and weights."""

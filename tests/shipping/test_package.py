@@ -14,6 +14,7 @@ import torch
 
 import lampwork
 from lampwork.shipping.results import Attributes, Output
+from tests.dynamic.test_settings import Padded
 from tests.shipping.support import ROOT, ResNet, Tied, UNet, compiled, fresh, same
 
 IMAGES = torch.randn(2, 3, 12, 12)
@@ -44,6 +45,21 @@ def test_a_package_gives_what_its_model_gives(case, tmp_path):
     package, expected = packaged(tmp_path, make().eval(), *args, **options)
     assert same(package(*args), expected)
     assert same(package(*args), expected)
+
+
+def test_settings_come_with_the_package(tmp_path):
+    """Integers in buffers that the program took for what they are: a package has them, and asks for no others."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 8)
+    model = Padded().eval()
+    model.window = torch.nn.Buffer(model.window)  # part of the state
+    path, expected = packaged(tmp_path, model, x, weights=False)
+    state = model.state_dict()
+    assert lampwork.load(path, weights=state)(x).shape == expected.shape
+    with pytest.raises(lampwork.NotServedError, match="window.*== 5.*does not hold for 6"):
+        lampwork.load(path, weights={**state, "window": torch.tensor(6)})(x)
+    package, expected = packaged(tmp_path, Padded().eval(), x)
+    assert same(package(x), expected)
 
 
 def test_other_sizes_of_a_package_for_any_size(tmp_path):
@@ -373,7 +389,7 @@ class GivesFunction(torch.nn.Module):
 
 class Depends(Counts):
     def forward(self, x):
-        return x + 1 if self.seen.item() == 0 else x
+        return x + 1 if self.seen.item() < 3 else x
 
 
 class GivesColour(torch.nn.Module):

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.ir.guard import Equals, Guard, HasKey, NumberRelation, TensorIs, Test
-from lampwork.ir.number import Compare, Constant, Leaf
+from lampwork.ir.guard import Equals, Guard, HasKey, TensorIs, Test, held_number
 from lampwork.ir.operations import Cycled, remaining
 from lampwork.ir.source import (
     Item,
@@ -114,7 +113,7 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
     renamed = _Renamed(dict(texts.values()))
     found: set[Varying] = {(any_element(source), "text", 0) for source in texts}
     for guard in guards:
-        if _holds_item(guard.test) and why_not(guard, scope):
+        if held_number(guard.test) is not None and why_not(guard, scope):
             found.add((guard.source, "item", 0))
         if rule_of(guard.test).follows_sizes or guard.source in texts:
             continue
@@ -128,14 +127,6 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
         for source, kind, axis in changed or ():
             found.add((by_any_key(source, renamed.names.values()) or source, kind, axis))
     return frozenset(found)
-
-
-def _holds_item(test: Test) -> bool:
-    """Whether it asks that the number in a tensor is a certain one."""
-    if not isinstance(test, NumberRelation) or not isinstance(test.holds, Compare) or test.holds.relation != "==":
-        return False
-    number, *values = test.holds.parts
-    return isinstance(number, Leaf) and number.read == "item" and [type(each) for each in values] == [Constant]
 
 
 def _indices(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:
