@@ -110,3 +110,58 @@ def test_settings_share_no_memory_with_what_is_written():
         memory[0] = stride
         x = torch.randn(3, 8)
         torch.testing.assert_close(compiled(x, memory), model(x))
+
+
+class Windows(Padded):
+    """The same along the first dimension, whose size varies."""
+
+    def forward(self, x):
+        length = x.shape[0]
+        windows = torch.ceil((length - self.window + 3) / self.stride + 1).to(torch.int64) - 1
+        extra = windows * self.stride + self.window - length
+        if length <= max(self.window - self.stride, extra):
+            x = x + 1
+        x = F.pad(self.linear(x), (0, 0, self.window // 2, extra))
+        return x[: x.shape[0] - extra]
+
+
+@pytest.mark.parametrize("stride, window", [(1, 5), (2, 5), (3, 7), (4, 4), (7, 3)])
+def test_sizes_that_vary(stride, window):
+    model = Windows()
+    model.stride.fill_(stride)
+    model.window.fill_(window)
+    compiled = lampwork.compile(model)
+    for length in (30, 31, 40, 41, 47, 52, 53, 61, 64, 66, 70, 71, 90, 91, 107):
+        _alike(compiled, model, torch.randn(length, 8))
+    stats = lampwork.stats(compiled)
+    assert not stats["breaks"] and stats["entries"] <= 2 * stride + 2
+
+
+NUMBERS = {
+    "sum": lambda n, k: k + n - 2 * k, "quotient": lambda n, k: (k + n) // 3, "rest": lambda n, k: (k + n) % 5,
+    "ceil": lambda n, k: torch.ceil((n - k) / k).long(), "floor": lambda n, k: torch.floor((k + n) / 3 + 2).long(),
+    "rest of a product": lambda n, k: (k * n) % 4, "negated": lambda n, k: -(k - n),
+    "ceil twice": lambda n, k: torch.ceil(torch.ceil((n - k) / k).long() / 2 + 1).long(),
+    "below": lambda n, k: (k * 7 < n) * 2, "rounded": lambda n, k: torch.round((n - k) / k).long(),
+    "cut off": lambda n, k: ((n - k) / k).long(), "in double precision": lambda n, k: torch.ceil((k.double() + n) / k).long(),
+    "negative": lambda n, k: torch.ceil((k - n) / k).long() + 60, "floor of negative": lambda n, k: (k - n) // k + 60,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_each_operator_on_settings_and_sizes(name):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.k = nn.Buffer(torch.tensor(3))
+
+        def forward(self, x):
+            number = NUMBERS[name](x.shape[0], self.k)
+            return x.new_zeros(4, 80)[:, :number] + x[0]
+
+    model = Counts()
+    compiled = lampwork.compile(model)
+    for length in (5, 6, 7, 8, 9, 10, 11, 12, 13, 20, 21, 22, 29, 30, 31, 47):
+        x = torch.randn(length, 1)
+        _alike(compiled, model, x)
+        assert compiled(x).shape == model(x).shape

@@ -30,6 +30,7 @@ from lampwork.capture.natives import (
     object_arguments,
     optimizers,
     python_warnings,
+    ranges,
     standard_values,
     switches,
     thread_locals,
@@ -43,8 +44,8 @@ from lampwork.ir.reference import is_replacement
 MODULES: tuple[ModuleType, ...] = (
     answers, assumptions, backward, cells, checkpoints, context_variables, conversions, environment, function_modes,
     generators, heaps, histories, host_functions, identities, introspection, iterators, json_texts, library, locks,
-    numpy_data, object_arguments, optimizers, output, packed, python_warnings, saved_hooks, standard_values, subclasses,
-    switches, text, thread_locals, torch_answers,
+    numpy_data, object_arguments, optimizers, output, packed, python_warnings, ranges, saved_hooks, standard_values,
+    subclasses, switches, text, thread_locals, torch_answers,
 )  # fmt: skip
 _ANSWERS = {
     native: answer

@@ -43,6 +43,15 @@ class Constants:
         self._held[node] = value
         self._values.clear()
 
+    def held_number(self, node: Node) -> int | None:
+        """The integer that a held input holds."""
+        value = self._held.get(node)
+        return None if value is None or value.dtype is not torch.int64 else int(value.item())
+
+    def is_written(self, node: Node) -> bool:
+        """Whether the program wrote to a tensor that `node` is computed from, or to its own."""
+        return any(_torch.storage_key(each.meta["val"]) in self.recorder.written for each in _behind(node))
+
     def release(self, node: Node) -> None:
         del self._held[node]
         self._values.clear()

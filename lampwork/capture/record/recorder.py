@@ -447,7 +447,7 @@ class Recorder(Recording):
                 known = self.settings(first)
             if known is not None:
                 with self._paused():
-                    return known.item()
+                    return known.item() if isinstance(known, torch.Tensor) else known
             batch = self.contents.batch_in(first)
             if batch is not None:
                 return int(batch)

@@ -97,8 +97,9 @@ class Recording:
         self.writes_through: dict[int, list[tuple[int, Fake]]] = {}
         self.contents = Contents(self, sizes_by_contents)
         self.constants = Constants(self)
-        #: What a tensor holds that is computed from settings of the model, guarded; None for others.
-        self.settings: Callable[[Fake], torch.Tensor | None] = lambda fake: None
+        #: What a tensor holds that is computed from settings of the model and from sizes, guarded: a tensor or a
+        #: symbol; None for others.
+        self.settings: Callable[[Fake], Any] = lambda fake: None
         self.uses_cuda = False
         #: Eager reads the values of a decomposition alone, in an operator that is made of others.
         self.takes_values_alone = False

@@ -27,6 +27,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.outside import facts
 from lampwork.capture.record.fake import Fake
+from lampwork.capture.record.sized_settings import number_of
 from lampwork.capture.values.scalar import NUMERIC, Scalar, element, is_backed, taken
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
@@ -325,16 +326,17 @@ class BackedNumbers:
         if answer is None and (not tensor.dim() or tensor.numel() == 1):
             value = self.held(tensor, origin_of)
             with self.recorder._paused():
-                answer = None if value is None else bool(value)
+                answer = None if value is None else bool(value)  # of symbols, guarded
         return answer
 
-    def held(self, tensor: Any, origin_of: Callable[[Any], Any]) -> torch.Tensor | None:
+    def held(self, tensor: Any, origin_of: Callable[[Any], Any]) -> Any:
         """What a tensor holds that is computed from settings: integers that the model, or whatever else is no argument
         of the call, keeps in tensors of one element on the CPU (`self.stride` of a convolution). Guards that they are
-        what they are, unless they were seen to change; None for tensors that anything else takes part in."""
+        what they are, unless they were seen to change. A symbol where sizes that vary take part, too; None for tensors
+        that anything else takes part in."""
         constants = self.recorder.constants
         inputs = constants.inputs_of(tensor.node)
-        if not inputs:
+        if inputs is None:
             return None
         found = []
         for node in inputs:
@@ -347,7 +349,11 @@ class BackedNumbers:
             fake = node.meta["val"]
             with self.recorder._paused():
                 constants.hold(node, torch.full(tuple(fake.size()), number.value, dtype=fake.dtype))
-        value = constants.exact_value(tensor.node)
+        value: Any = constants.exact_value(tensor.node)
+        if value is None and tensor.device.type == "cpu" and not tensor.dim() and not constants.is_written(tensor.node):
+            numbers = {node: number.value for node, number in found}
+            with self.recorder._paused():
+                value = number_of(tensor.node, lambda node: numbers.get(node, constants.held_number(node)))
         for node, number in found:
             if value is None:
                 constants.release(node)

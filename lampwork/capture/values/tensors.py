@@ -167,6 +167,10 @@ class TensorFamily(Family):
         if is_object(key) and self.world.python_special(key, "__getitem__") is not UNBOUND:
             raise Break("native-argument", "a tensor is indexed with an object that is a sequence")  # as eager takes it
         key = index_of(self.world, key)
+        if type(key) is slice:
+            key = self._with_settings(key)
+        elif type(key) is tuple and slice in map(type, key):
+            key = tuple([self._with_settings(each) if type(each) is slice else each for each in key])
         if type(key) in _SIZED and not self.world.data.is_data(key):
             parts = key if type(key) is tuple else (key,)
             sized = [
@@ -181,6 +185,18 @@ class TensorFamily(Family):
         if not self.world.data.is_data(key):
             raise Break("tensor-argument", f"a tensor is indexed with a {type(key).__name__}")
         return key
+
+    def _with_settings(self, part: slice) -> slice:
+        """With numbers for tensors among its ends that are computed from settings: native code would fix them."""
+        ends = part.start, part.stop, part.step
+        return slice(*[self._setting(each) if type(each) is Fake else each for each in ends])
+
+    def _setting(self, end: Fake) -> Any:
+        known = None if end.dim() or end.is_floating_point() else self.world.recorder.settings(end)
+        if known is None:
+            return end
+        with self.world.recorder._paused():
+            return known.item() if isinstance(known, torch.Tensor) else known
 
     # -- attributes
 
