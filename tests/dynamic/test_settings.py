@@ -165,3 +165,26 @@ def test_each_operator_on_settings_and_sizes(name):
         x = torch.randn(length, 1)
         _alike(compiled, model, x)
         assert compiled(x).shape == model(x).shape
+
+
+def test_quotients_of_few_digits():
+    """In bfloat16 the quotient rounds to another whole number."""
+
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.k = nn.Buffer(torch.tensor(3))
+
+        def forward(self, x):
+            number = torch.ceil(x.shape[0] / self.k).long()
+            return x.new_zeros(4, 500)[:, :number] + 1
+
+    model = Counts()
+    compiled = lampwork.compile(model)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        for length in (1001, 1003, 1004, 1006, 1010):
+            assert compiled(torch.zeros(length)).shape == model(torch.zeros(length)).shape
+    finally:
+        torch.set_default_dtype(before)

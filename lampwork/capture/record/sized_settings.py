@@ -19,11 +19,17 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.capture.record.fake import Fake
 
 aten = torch.ops.aten
 #: Numerators below this, rounded `_MOST_ROUNDINGS` times as a quotient in single precision, round up or down as they do
 #: exactly: each rounding moves a quotient n / d by at most n / d * 2**-24, and whole numbers are at least 1 / d away.
-_EXACT, _MOST_ROUNDINGS = 1 << 20, 6
+_MOST_ROUNDINGS = 3
+_EXACT = (1 << 24) // _MOST_ROUNDINGS
+#: Types that numbers pass through; floats with fewer digits round otherwise.
+_TYPES = frozenset({torch.int64, torch.bool, torch.float32, torch.float64})
+#: Integers that no tensor's type wraps around.
+_LARGEST = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -75,16 +81,20 @@ def number_of(node: Node, held: Callable[[Node], int | None]) -> Any:
 
 
 def _number(node: Node, found: dict[Node, Any], held: Callable[[Node], int | None]) -> Any:
-    if node.op == "placeholder":
-        return held(node)
-    if node.target is _torch.tensor_constant:
-        value = _torch.tensor_constant(*node.args)
-        return value.item() if value.numel() == 1 and value.dtype is torch.int64 else None
-    rule = _RULES.get(node.target)
-    if rule is None or node.meta["val"].dim() or set(node.kwargs) - {"dtype"}:
+    fake = node.meta["val"]
+    if type(fake) is not Fake or fake.dtype not in _TYPES or fake.dim():
         return None
-    args = [found[each] if isinstance(each, Node) else each for each in node.args]
-    return rule(*args, **node.kwargs)
+    if node.op == "placeholder":
+        made = held(node)
+    elif node.target is _torch.tensor_constant:
+        value = _torch.tensor_constant(*node.args)
+        made = value.item() if value.dtype is torch.int64 else None
+    else:
+        rule = _RULES.get(node.target)
+        if rule is None or set(node.kwargs) - {"dtype"}:
+            return None
+        made = rule(*[found[each] if isinstance(each, Node) else each for each in node.args], **node.kwargs)
+    return None if type(made) is int and abs(made) > _LARGEST else made
 
 
 def _is_integer(value: Any) -> bool:
