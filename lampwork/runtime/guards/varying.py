@@ -58,8 +58,8 @@ def what_varied(
 
 def between_modules(found: frozenset[Varying]) -> frozenset[Varying]:
     """Those of them that may be symbols where the entries were made for other modules: numbers in which blocks of a
-    model differ. Modules with other sizes of weights, or other strides of a convolution (parts of a tuple, tensors of one
-    integer), are other kinds of blocks, which are faster with their numbers known."""
+    model differ. Modules with other sizes of weights, or other strides of a convolution (parts of a tuple, tensors of
+    one integer) are other kinds of blocks, which are faster with their numbers known."""
     static = [(source, kind) for source, kind, _ in found if is_static(source)]
     if any(kind in ("shape", "stride") for _, kind in static):
         return frozenset()
