@@ -163,7 +163,7 @@ def _in_double_precision() -> Iterator[None]:
 
 
 #: Operators whose kernels lose tens of units even in double precision.
-_VARIANCES = re.compile(r"var|std")
+_VARIANCES = re.compile(r"var|std|layer_norm|group_norm")
 
 
 class Oracle:

@@ -689,3 +689,26 @@ def test_what_is_no_number_but_for_rounding():
         program = planted_program("v1 = x0 * 0 + 0.1", text.replace("x0", "v1"), inputs=inputs)
         found = check(program, Planted(r"\(v1 - v1\) /.*", "v1 * torch.nan")).finding
         assert (found and found.kind) == kind, addend
+
+
+def test_what_lies_at_the_mean_of_a_normalized_row():
+    """Eager's mean is off by little, and what is left of 0 is multiplied by infinity."""
+    inputs = (Input((1, 4), "float64", values="quarters"),)
+    row = "torch.tensor([0.0, 1.0, -1.0, 0.0], dtype=torch.float64)"
+    weight = "torch.tensor([1.0, 1.0, 1.0, math.inf], dtype=torch.float64)"
+    program = planted_program(f"v1 = x0 * 0 + {row}", f"v9 = F.layer_norm(v1, (4,), {weight})", inputs=inputs)
+    program.names["math"] = math
+    for other, kind in (("math.nan", None), ("3.0", judge.WRONG_VALUES)):
+        planted = Planted(r"(F\.layer_norm\(.*\))$", rf"torch.where(torch.arange(4) == 3, {other}, \1)", math=math)
+        found = check(program, planted).finding
+        assert (found and found.kind) == kind, other
+
+
+def test_normalized_numbers_at_the_end_of_a_domain():
+    """Two numbers are one less and one more than their mean, but for rounding, which leaves `acos` no number."""
+    inputs = (Input((40, 2), "float32", values="normal"),)
+    program = planted_program("v1 = x0 + 1e4", "v9 = torch.acos(F.layer_norm(v1, (2,)))", inputs=inputs)
+    exact = "torch.acos(F.layer_norm(v1.double(), (2,)).float())"
+    pattern = r"torch\.acos\(.*\)$"
+    assert check(program, Planted(pattern, exact)).finding is None
+    assert check(program, Planted(pattern, f"{exact} + 1")).finding.kind == judge.WRONG_VALUES
