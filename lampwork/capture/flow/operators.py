@@ -11,6 +11,7 @@ two regions, with its results and errors (`control-flow`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -64,7 +65,12 @@ def call(world: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     try:
         if _torch.active_transforms() or world.process.dual_levels:
             raise Refused("a function transform is active")
-        return OPERATORS[name](world, *args, **kwargs)
+        operator = OPERATORS[name]
+        try:
+            inspect.signature(operator).bind(world, *args, **kwargs)
+        except TypeError as error:
+            raise Refused(f"it takes other arguments: {error}") from error
+        return operator(world, *args, **kwargs)
     except LeftToEager:
         raise
     except (Break, GraphBreak) as stop:
@@ -95,18 +101,18 @@ def _interpreted(world: Any, function: Any, args: Sequence[Any]) -> Any:
 # Branches -----------------------------------------------------------------------------------------------------------
 
 
-def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
+def _cond(world: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     if type(operands) is list:  # from outside: its elements are loaded
         operands = world.loader.settle(operands)
     if isinstance(pred, (bool, int, float)):
-        return world.call(yes if pred else no, tuple(operands), {})
+        return world.call(true_fn if pred else false_fn, tuple(operands), {})
     if type(pred) is not Fake or pred.numel() != 1:
         raise Refused("its predicate is no tensor of one element")
     if type(operands) not in (tuple, list):
         raise Refused("its operands are no tuple")
     _require_tensors(_interpreted(world, tree_leaves, (operands,)))
     parts, trees = [], []
-    for branch in (yes, no):
+    for branch in (true_fn, false_fn):
         with _part(world, (branch, *operands)) as part:
             leaves, tree = _tensors_in(_interpreted(world, branch, operands))
             part.returns(leaves)
@@ -127,12 +133,12 @@ def _cond(world: Any, pred: Any, yes: Any, no: Any, operands: Any = ()) -> Any:
 # Loops over rows ----------------------------------------------------------------------------------------------------
 
 
-def _scan(world: Any, combine: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+def _scan(world: Any, combine_fn: Any, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
     carried, rows, inputs = list(init), list(xs), tuple(additional_inputs)
     _require_tensors((*carried, *rows, *inputs))
-    with _part(world, (combine, *inputs)) as part:
+    with _part(world, (combine_fn, *inputs)) as part:
         given = [*map(part.parameter, carried), *(part.parameter(row_of(each)) for each in rows)]
-        made = _interpreted(world, combine, (*given, *inputs))
+        made = _interpreted(world, combine_fn, (*given, *inputs))
         if type(made) not in (tuple, list) or len(made) != 2:
             raise Refused("its function does not return what is carried on and what is stacked")
         (state, nested), (others, tree) = map(_tensors_in, made)
@@ -179,19 +185,21 @@ def _turns(world: Any, carried: list, rows: list, inputs: list, body: Body) -> l
 # Loops while something holds ----------------------------------------------------------------------------------------
 
 
-def _while_loop(world: Any, test: Any, body: Any, carried: Any, inputs: Any = (), **options: Any) -> Any:
-    carried, inputs = tuple(carried), tuple(inputs)
+def _while_loop(
+    world: Any, cond_fn: Any, body_fn: Any, carried_inputs: Any, additional_inputs: Any = (), **options: Any
+) -> Any:
+    carried, inputs = tuple(carried_inputs), tuple(additional_inputs)
     if options:
         raise Refused("it is told what it writes")
     if any(isinstance(each, (float, complex, str)) or each is None for each in carried):
         raise Refused("it carries something else than tensors and integers")
     if not all(type(each) is Fake for each in (*carried, *inputs)):
-        return _with_integers(world, test, body, carried, inputs)
+        return _with_integers(world, cond_fn, body_fn, carried, inputs)
     parts, tree = [], None
-    for function in (test, body):
+    for function in (cond_fn, body_fn):
         with _part(world, (function, *inputs)) as part:
             made = _interpreted(world, function, (*map(part.parameter, carried), *inputs))
-            if function is test and type(made) is not Fake:
+            if function is cond_fn and type(made) is not Fake:
                 raise Refused("its test is not one bool")
             leaves, tree = _tensors_in(made)
             part.returns(leaves)
@@ -313,7 +321,8 @@ def _require_tensors(values: Sequence[Any]) -> None:
         raise Refused("it takes or returns something else than plain tensors")
 
 
-#: What is done with each operator that takes functions, by name.
+#: What is done with each operator that takes functions, by name. Their arguments are called as PyTorch's, which may be
+#: given by keyword.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "cond": _cond, "scan": _scan, "map_impl": _map, "while_loop": _while_loop,
 }  # fmt: skip

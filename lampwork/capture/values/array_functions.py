@@ -110,10 +110,25 @@ def _copy(world: Any, array: UnknownArray) -> UnknownArray:
     return UnknownArray(array.tensor.clone(memory_format=torch.contiguous_format), array.scalar)
 
 
+def _copied(world: Any, array: UnknownArray) -> UnknownArray:
+    """What the function makes, unlike the method: an array of a number, too."""
+    return UnknownArray(_copy(world, array).tensor)
+
+
 def _array(world: Any, array: UnknownArray) -> UnknownArray:
     if not array.tensor.is_contiguous():
         raise unsupported("array()")  # which keeps the order of the memory
-    return _copy(world, array)
+    return _copied(world, array)
+
+
+def _as_array(world: Any, array: UnknownArray) -> UnknownArray:
+    return _copied(world, array) if array.scalar else array
+
+
+def _as_contiguous(world: Any, array: UnknownArray) -> UnknownArray:
+    if not array.tensor.dim():  # which gets a dimension
+        raise unsupported("ascontiguousarray()")
+    return array if array.tensor.is_contiguous() else _copy(world, array)
 
 
 def _astype(world: Any, array: UnknownArray, dtype: Any) -> UnknownArray:
@@ -188,19 +203,17 @@ def _like(fill: int) -> Any:
 #: What takes an array first, by the name of the function of numpy, and of the method, if it is one.
 _FUNCTIONS: dict[str, Any] = {
     "reshape": _reshape, "transpose": _transpose, "ravel": _ravel, "squeeze": _squeeze, "expand_dims": _expand_dims,
-    "copy": _copy, "clip": _clip, "dot": product, "matmul": product, "concatenate": _concatenate, "stack": _stack,
+    "copy": _copied, "clip": _clip, "dot": product, "matmul": product, "concatenate": _concatenate, "stack": _stack,
     "where": _where, "zeros_like": _like(0), "ones_like": _like(1),
-    "asarray": lambda world, array: array, "ascontiguousarray": lambda world, array: (
-        array if array.tensor.is_contiguous() else _copy(world, array)
-    ), "array": _array,
+    "asarray": _as_array, "ascontiguousarray": _as_contiguous, "array": _array,
 }  # fmt: skip
 #: Those that take tensors for the arrays over their memory, and give arrays; `array` warns, too.
 _CONVERT_TENSORS = frozenset({"asarray", "ascontiguousarray", "concatenate", "stack"})
 
 
 _METHODS = {
-    name: _FUNCTIONS[name] for name in ("reshape", "transpose", "ravel", "squeeze", "copy", "clip", "dot")
-} | {"flatten": _flatten, "astype": _astype, "item": _item_of, "tolist": _tolist}  # fmt: skip
+    name: _FUNCTIONS[name] for name in ("reshape", "transpose", "ravel", "squeeze", "clip", "dot")
+} | {"copy": _copy, "flatten": _flatten, "astype": _astype, "item": _item_of, "tolist": _tolist}  # fmt: skip
 
 
 #: Those that take something else first, and look at what it is.
