@@ -410,6 +410,8 @@ class _Attempt:
         self.machine.first_raised.clear()
         self.machine.doubtful.clear()
         self.world.loader.release()
+        self.world.names.release()
+        self.world.initial_states = None
         self.world._keep.clear()
         self.world.tensors.values.clear()
         self.world.identified.clear()

@@ -10,6 +10,7 @@ exception is the call's own.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -119,7 +120,7 @@ class _Head:
             self.lines.append(f"place{position} = (call[{position}].data_ptr(), extent(call[{position}]))")
             self.lines.append(f"if not state.disjoint(*place{position}): return MISS")
             passed += f"place{position}, "
-        self.lines.append(f"values = state.values if state.left is None else state.now(function, ({passed}), ({own}))")
+        self.lines.append(f"values = state.values if state.whole else state.now(function, ({passed}), ({own}))")
         self.lines.append("if values is None: return MISS")
         if call_reads:
             self.lines.append("values = values.copy()")
@@ -212,8 +213,9 @@ class Entry:
         )
         writer = TemplateWriter(artifact.objects, places, kept)
         made, end = writer.write(artifact.effects, artifact.outcome)
+        self._holders: list[weakref.ref[Host]] = head.static.holders if head.static is not None else []
         if run is None:
-            self.host = Host(artifact)
+            self.host = self._new_host(artifact)
             run = self.host.call
             when = GRAPHS.get(mode)
             device = graph_device(artifact.program.device) if when is not None else None
@@ -226,7 +228,9 @@ class Entry:
                 planned = (host.captured_bytes, host.allocated_bytes)
 
                 def runner() -> GraphRunner:
-                    return GraphRunner(artifact, lambda: Host(artifact).call, when, device, *planned, host.release)
+                    return GraphRunner(
+                        artifact, lambda: self._new_host(artifact).call, when, device, *planned, host.release
+                    )
 
                 self.graphs = self._graphs(run, runner)
                 run = self.graphs.call
@@ -268,6 +272,11 @@ class Entry:
         if artifact.locks:
             self.serve = under_locks(artifact.locks, self.holds, serve, MISS)
 
+    def _new_host(self, artifact: Artifact) -> Host:
+        host = Host(artifact)
+        self._holders.append(weakref.ref(host))
+        return host
+
     def _graphs(self, plain: Callable, make: Callable[[], object]) -> Any:
         """CUDA graphs for the program, for each combination of sizes where these vary."""
         if not self.artifact.program.sizes:
@@ -281,7 +290,7 @@ class Entry:
         from lampwork.runtime.autograd.differentiate import Differentiated
 
         if link.artifact is not None:
-            self.backward = Host(link.artifact)
+            self.backward = self._new_host(link.artifact)
         backward = self.backward.call if self.backward is not None else None
         graphs: TrainingGraphs | SizedGraphs | None = None
         if when is not None and device is not None and link.joint.outputs:

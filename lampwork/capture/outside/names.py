@@ -46,6 +46,12 @@ class Names:
         self.loader, self.guards, self.sources = world.loader, world.guards, world.sources
         self.namespaces: dict[int, Namespace] = {}
 
+    def release(self) -> None:
+        """Forgets the values of all variables."""
+        for each in self.namespaces.values():
+            each.values, each.initial, each.overlay = {}, {}, None
+        self.namespaces.clear()
+
     def namespace(self, frame: Frame) -> Namespace | None:
         """The globals of a frame; None for a namespace made by the program and for our own code."""
         raw = frame.globals

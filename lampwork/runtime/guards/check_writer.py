@@ -144,7 +144,7 @@ class CheckWriter:
 
             verify_text(self.text(), namespace)
         run_text(self.text(), "<lampwork guards>", namespace)
-        return namespace["check"]
+        return namespace.pop("check")  # no cycle: what the check holds goes with it
 
     # Pieces ----------------------------------------------------------------------------------------------------------
 

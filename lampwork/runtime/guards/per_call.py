@@ -32,6 +32,7 @@ from lampwork.runtime.guards import native_tensors
 from lampwork.runtime.guards.check_writer import Check, CheckWriter
 from lampwork.runtime.guards.failures import evaluate
 from lampwork.runtime.guards.interpreter import tensor_extent_bytes
+from lampwork.runtime.guards.kept import weakly
 from lampwork.runtime.guards.overlap import merged_ranges
 from lampwork.runtime.guards.rules import rule_of
 from lampwork.runtime.guards.version_snapshots import VersionSnapshots
@@ -171,7 +172,13 @@ class _Writer(CheckWriter):
     def load(self, source: Source) -> str:
         if id(source) not in self.names and id(source) in self.stable:
             value = self.stable[id(source)]
-            self.names[id(source)] = self.constant(value)
+            reference = weakly(value)
+            name = self.constant(value if reference is None else reference)
+            if reference is not None:
+                self.lines.append(f"held{len(self.lines)} = {name}()")
+                name = f"held{len(self.lines) - 1}"
+                self.refuse(f"{name} is None")
+            self.names[id(source)] = name
             self.keep.append(source)
             if id(source) in self.typed:
                 self.known_types[id(source)] = type(value)

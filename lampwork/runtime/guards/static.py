@@ -6,16 +6,18 @@ where possible.
     ... state.values, state.now(function, ())
 
 A state is immutable. While its words compare equal, the static guards hold and `values` are the very objects at the
-static sources, tensors' data included. What changes from call to call is left to `StaticState.left`: gradients from the
-start, other things once their words have differed once or twice.
+static sources, tensors' data included. It is forgotten when the program lets go of something that it relies on
+(`kept.py`). What changes from call to call is left to `StaticState.left`: gradients from the start, other things once
+their words have differed once or twice.
 """
 
 from __future__ import annotations
 
 import sys
+import weakref
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from lampwork.ir.guard import Guard, TensorIs
 from lampwork.ir.source import Source
 from lampwork.runtime.guards.compile import Check, compile_check
 from lampwork.runtime.guards.failures import evaluate
+from lampwork.runtime.guards.kept import kept, weakly
 from lampwork.runtime.guards.memory_words import compare, supported
 from lampwork.runtime.guards.overlap import Overlap
 from lampwork.runtime.guards.rules import rule_of
@@ -36,6 +39,9 @@ ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 10, 32, 512
 #: What failed so often (see `VersionSnapshots.differing`) is looked at on every call, and no snapshot is taken of it:
 #: what is replaced once, as all weights are when a checkpoint is loaded, is not what changes in each step.
 FAILURES = 2
+#: After so many states were forgotten since something was gone, what they rely on is kept alive: a state that is
+#: forgotten in each call is of no use.
+MOST_FORGOTTEN = 20
 
 
 #: Compiling the check of a large model takes longer than evaluating its guards a few times.
@@ -50,11 +56,14 @@ _DIFFERS[1] = _DIFFERS.buffer_info()[0]
 class StaticState:
     """What the static guards of one entry found, and the words of memory by which it is known to be unchanged.
 
-    `values`: those that stay; where `left` is not None, `now` completes them for a call.
+    `values`: those that stay; where they are not the `whole`, `now` completes them for a call.
     """
 
     __slots__ = (
         "values",
+        "whole",
+        "held_weakly",
+        "stands",
         "left",
         "positions",
         "others",
@@ -76,8 +85,15 @@ class StaticState:
         left: Check | None = None,
         positions: Sequence[int | None] = (),
         others: Sequence[int] = (),
+        held_weakly: Sequence[tuple[int, weakref.ref]] = (),
+        stands: Collection[bool] = (True,),
     ) -> None:
         self.values = values
+        self.whole = left is None and not held_weakly
+        #: Positions in `values` with weak references to what belongs there.
+        self.held_weakly = held_weakly
+        #: Empty once something is gone that the state relies on.
+        self.stands = stands
         #: Stays the same object while the weights among `values` do, where they are in memory included; None: it is
         #: not known.
         self.generation = generation
@@ -93,8 +109,7 @@ class StaticState:
     def now(self, function: object, passed: tuple, own: tuple = ()) -> list[Any] | None:
         """The values in this call; None where a guard does not hold. `passed`: see `per_call_check`. `own`: ids of the
         call's own objects."""
-        assert self.left is not None
-        found = self.left(function, passed, {})
+        found: tuple | None = () if self.left is None else self.left(function, passed, {})
         if found is None or (
             self.others and not self._are_other_objects([found[each] for each in self.others], passed, own)
         ):
@@ -103,6 +118,10 @@ class StaticState:
         for position, value in zip(self.positions, found):
             if position is not None:
                 values[position] = value
+        for position, reference in self.held_weakly:
+            value = values[position] = reference()
+            if value is None:
+                return None
         return values
 
     @staticmethod
@@ -145,6 +164,18 @@ class StaticGuards:
         self._snapshots: VersionSnapshots | None = None
         self._changes: Counter[int] = Counter()
         self._avoid: set[int] = {id(sys.modules)}  # every import anywhere changes it, those of the first call first
+        #: Who holds weights, or what was made of them, as long as a state stays.
+        self.holders: list[weakref.ref[Any]] = []
+        self._times_forgotten = 0
+
+    def forget(self) -> None:
+        """Something that the state relies on is gone. Runs wherever the program lets go of it, so it takes no lock."""
+        self.state = None
+        self._times_forgotten += 1
+        for each in self.holders:
+            holder = each()
+            if holder is not None:
+                holder.forget_weights()
 
     def _check(self, function: Callable) -> tuple | None:
         """The values at reads and others, None when some guard does not hold. Compiled when it is asked for often."""
@@ -179,6 +210,8 @@ class StaticGuards:
         if state is None:
             return self._for_one_call(found)
         self.state = state
+        if not state.stands:  # another thread let go of something before the state was there to be forgotten
+            self.state = None
         return state
 
     def _learn(self, snapshots: VersionSnapshots) -> None:
@@ -219,24 +252,43 @@ class StaticGuards:
         if found is None or compare()(table.buffer_info()[0]):
             return None, found
         self._snapshots = snapshots
-        snapshots.let_go()
+        relied_on = snapshots.let_go()
         stays = {id(source) for source in self._reads}.difference(map(id, per_call))
         places = {id(source): position for source, position in zip(self._reads, self._positions)}
         values: list[Any] = [None] * self._size
+        held_weakly: list[tuple[int, weakref.ref]] = []
         for source, position, value in zip(self._reads, self._positions, found):
             if id(source) in stays:
-                values[position] = value
+                reference = weakly(value)
+                if reference is None:
+                    values[position] = value
+                else:
+                    held_weakly.append((position, reference))
         fleeting = set(map(id, outside))
         others = zip(self._others, found[len(self._reads) :])
         pinned = [value for source, value in others if id(source) not in fleeting]
         generation = snapshots if self._weights.isdisjoint(map(id, per_call)) else None
-        keep = (snapshots, pinned)
+        relied_on += pinned
+        stands = [True]
+        keep: object = relied_on
+        if self._times_forgotten <= MOST_FORGOTTEN:
+            guards = weakref.ref(self)
+
+            def gone(_: object) -> None:
+                stands.clear()
+                forgotten = guards()
+                if forgotten is not None:
+                    forgotten.forget()
+
+            keep = kept(relied_on, gone)
         if left is None:
-            return StaticState(values, table, keep, pinned, generation), found
+            return StaticState(values, table, keep, pinned, generation, stands=stands, held_weakly=held_weakly), found
         positions = [places.get(id(source)) for source in left.reads]
         compared = fleeting - left.disjoint  # the others were found to overlap nothing that is passed
         with_own = [number for number, source in enumerate(left.reads) if id(source) in compared]
-        return StaticState(values, table, keep, pinned, generation, left.call, positions, with_own), found
+        return StaticState(
+            values, table, keep, pinned, generation, left.call, positions, with_own, held_weakly, stands
+        ), found
 
 
 class Split:

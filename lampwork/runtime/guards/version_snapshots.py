@@ -6,8 +6,8 @@ been checked once, one by one, the words of memory that every one of their answe
     a dict                its version, which changes with all that is done to it (`dict_versions.py`)
     an object             its type, and where its `__dict__` is
     a class               its version tag (changes with the class, its bases and what is in them)
-    a function, cell,     the slots that were read; what they held is kept alive, so that the same address means the
-    list or slot          same object
+    a function, cell,     the slots that were read; what they held stays alive, or its end is told (`kept.py`), so that
+    list or slot          the same address means the same object
     a weak reference      the slot of what it refers to, which is not kept alive
     a tensor              its whole `TensorImpl` from storage to dispatch keys, `requires_grad`, and where its data is
 
@@ -38,6 +38,7 @@ from lampwork.ir.guard import Guard, TensorIs
 from lampwork.ir.source import Referent, Source
 from lampwork.runtime.guards.dict_versions import is_told_of, version_address
 from lampwork.runtime.guards.interpreter import READ_ERRORS, instance_dict
+from lampwork.runtime.guards.kept import has_own_life
 from lampwork.runtime.guards.memory_words import (
     DICT_KEYS,
     DICT_USED,
@@ -83,6 +84,8 @@ class VersionSnapshots:
         self._about = 0
         self._records: list[tuple[int, int, int]] = []
         self._cheap: set[int] = set()
+        #: Sources of plain numbers and texts, once all is taken.
+        self._plain: set[int] = set()
         self.values: dict[int, Any] = {}
         self._sources: list[Source] = []
         self.left: list[Guard] = []
@@ -121,7 +124,7 @@ class VersionSnapshots:
             self._about = outer
 
     def table(self) -> array:
-        """What `compare` takes; valid as long as this object is kept."""
+        """What `compare` takes; valid as long as what `let_go` returns is kept."""
         return self._table_words + array("Q", [0])
 
     def known(self) -> Iterator[tuple[Source, Any]]:
@@ -130,11 +133,14 @@ class VersionSnapshots:
             if not isinstance(source, Referent):
                 yield source, self.values[id(source)]
 
-    def let_go(self) -> None:
-        """When all is taken: what weak references refer to is kept alive no longer. Once it is gone, they change."""
-        for source in self._sources:
-            if isinstance(source, Referent):
-                del self.values[id(source)]
+    def let_go(self) -> list[object]:
+        """When all is taken: what must stay alive for the words to mean what they do, which is not kept here; and the
+        program's objects on the way to it, whose end is that of the words."""
+        self._plain = {about for about, value in self.values.items() if type(value) in _PLAIN}
+        on_the_way = (self.values[id(each)] for each in self._sources if not isinstance(each, Referent))
+        keep, self.keep = self.keep + [each for each in on_the_way if has_own_life(each)], []
+        self.function, self.values, self._sources, self._class_dicts = None, {}, [], {}
+        return keep
 
     def differing(self) -> dict[int, int]:
         """What changed since: the ids of sources, guards, dicts and classes whose words are others now; and how much
@@ -156,7 +162,7 @@ class VersionSnapshots:
                 else:
                     same = bytes_at(memory, address, 8 * count) == expected.tobytes()
                 if not same:
-                    found[about] = 2 if about in self._cheap or type(self.values.get(about, self)) in _PLAIN else 1
+                    found[about] = 2 if about in self._cheap or about in self._plain else 1
                     if memory < 0:
                         break
         finally:

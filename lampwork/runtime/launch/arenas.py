@@ -114,8 +114,9 @@ class StreamLeases:
         for arenas in tuple(self._streams.values()):
             arenas.clear()
 
-    def __del__(self) -> None:
-        """The entry's leases hold weights, and an arena that nobody has leases on any more is of no use."""
+    def forget(self) -> None:
+        """Let go of the entry's idle leases, which hold weights, and of arenas that nobody has leases on any more.
+        Takes no lock."""
         for arenas in tuple(self._streams.values()):
             for arena in tuple(arenas):
                 if arena.leases.pop(self._number, None) is not None and not arena.leases:
@@ -123,6 +124,8 @@ class StreamLeases:
                         arenas.remove(arena)
                     except ValueError:  # a call of another thread has just taken it
                         pass
+
+    __del__ = forget
 
 
 @contextmanager

@@ -88,6 +88,7 @@ class Host:
         #: What a run allocates at its peak in large blocks, without its results and with them; 0 where sizes vary.
         self.allocated_bytes: tuple[int, int] = namespace.get("ALLOCATED_BYTES", (0, 0))
         self.call: Callable[..., tuple] = self._launching.on_device(namespace["host"], self.device)
+        self._forget_derived: Callable[[], None] = lambda: None
         self.derived = DerivedInputs(artifact.derived) if artifact.derived else None
         if self.derived is not None:
             self.call = self._with_derived(self.call, self.derived)
@@ -122,6 +123,12 @@ class Host:
                     last = (generation, made)
             return host([*values[:count], *made], generation)
 
+        def forget() -> None:
+            nonlocal last, seen
+            last, seen = (None, ()), ()
+            derived.refresh()
+
+        self._forget_derived = forget
         return call
 
     def _names(self) -> dict[str, Any]:
@@ -190,6 +197,14 @@ class Host:
                 memory = lease.workspace if name is None else self._constants[name]
                 lease.views.append(planned(memory, getattr(torch, dtype), shape, strides, offset_bytes))
         return lease
+
+    def forget_weights(self) -> None:
+        """Let go of weights that idle leases hold, and of what was derived from them. Takes no lock: the program may
+        let go of them while a call runs."""
+        self.pool.forget()
+        self._forget_derived()
+        for each in self.bodies.values():
+            each.host.forget_weights()
 
     def release(self) -> None:
         """Give back the memory that is idle."""

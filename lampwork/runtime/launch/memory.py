@@ -327,6 +327,7 @@ class LeasePool:
     """Idle leases of one entry. `pop` one (IndexError: none is idle, `make` one), `give` it back when the call is over.
 
     Safe to use from many threads at once; a lease given back beyond `IDLE_LEASES` lets go of the one idle for longest.
+    `forget` lets go of all idle ones, and takes no lock.
     """
 
     def __init__(self, make: Callable[[], Lease]) -> None:
@@ -334,4 +335,4 @@ class LeasePool:
         self._idle: deque[Lease] = deque(maxlen=IDLE_LEASES)
         self.pop = self._idle.pop
         self.give = self._idle.append
-        self.release = self._idle.clear
+        self.release = self.forget = self._idle.clear

@@ -9,6 +9,11 @@ FAULTS = (
         "a call with keywords passes the guards of one without",
     ),
     Fault(
+        "end-of-an-object-unnoticed", "runtime/guards/static.py",
+        "                stands.clear()\n                forgotten = guards()", "                forgotten = None",
+        "a state stays though an object is gone whose address is in it",
+    ),
+    Fault(
         "guard-number-without-type", "runtime/guards/tests/equality.py",
         'writer.refuse(f"type({value}) is not {writer.constant(kind)} or {value} != {expected!r}")',
         'writer.refuse(f"{value} != {expected!r}")',

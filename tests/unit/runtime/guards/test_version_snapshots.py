@@ -210,7 +210,9 @@ def static_guards(guards, reads=(), others=()):
 def unchanged(static, function):
     """As an entry's function asks: the snapshots, then what is left."""
     state = static.state
-    return not memory_words.compare()(state.address) and (state.left is None or state.now(function, ()) is not None)
+    if state is None or memory_words.compare()(state.address):
+        return False
+    return state.whole or state.now(function, ()) is not None
 
 
 @pytest.mark.parametrize("name", CHANGES)
