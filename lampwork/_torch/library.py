@@ -57,7 +57,32 @@ def direct_call(name: str) -> Callable:
         from lampwork._torch.given_numbers import calling, numbers_given
 
         return calling(*numbers_given(found))
-    return getattr(found, "_op", found)
+    direct = getattr(found, "_op", found)
+    if name.removesuffix(".default") in custom_ops.OPDEFS or has_python_derivative(name):
+        return _without_history(direct)
+    return direct
+
+
+def _without_history(operator: Callable) -> Callable:
+    """As the kernel is called below a derivative in Python, an `autograd.Function`: where an argument requires grad, in
+    no_grad mode, so that the kernel may ask it for its memory (`numpy()`)."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and _require_grad((*args, *kwargs.values())):
+            with torch.no_grad():
+                return operator(*args, **kwargs)
+        return operator(*args, **kwargs)
+
+    return call
+
+
+def _require_grad(values: Sequence[Any]) -> bool:
+    return any(
+        _require_grad(each)
+        if isinstance(each, (list, tuple))
+        else isinstance(each, torch.Tensor) and each.requires_grad
+        for each in values
+    )
 
 
 def returns_list(name: str) -> bool:

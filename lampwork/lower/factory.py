@@ -150,7 +150,7 @@ def _triangle(name: str, keep: str) -> None:
         def body(index: IndexTuple) -> Expr:
             # Below and on the diagonal: column - row <= diagonal.
             position = as_index(add(index[-1], mul(index[-2], -1)))
-            inside = Compute(keep, (position, ex.constant(diagonal, "int64")), "bool")
+            inside = Compute(keep, (position, as_index(diagonal)), "bool")
             value = self.load(index)
             return ex.where(inside, value, ex.constant(0, value.dtype))
 

@@ -258,7 +258,7 @@ def _nll_loss(
     batched = len(shape) > 1
     classes = shape[1] if batched else shape[0]
     accumulator = "float64" if self.dtype == "float64" else "float32"
-    ignored = ex.constant(ignore_index, "int64")
+    ignored = as_index(ignore_index)
     space = target.shape
     if bounds(classes)[0] < 1 or (not batched and space not in ((), (1,))):
         return NotImplemented

@@ -94,7 +94,7 @@ class _Picked:
         target: TensorValue,
         weight: TensorValue | None,
         reduction: int,
-        ignore_index: int,
+        ignore_index: Size,
         total_weight: TensorValue,
     ) -> None:
         self.batched = len(self_.shape) > 1
@@ -105,7 +105,7 @@ class _Picked:
         symbol = fresh_symbol(lowering, self.classes)
 
         def ignored(point: IndexTuple) -> Expr:
-            return ex.compare("eq", target.load(point), ex.constant(ignore_index, "int64"))
+            return ex.compare("eq", target.load(point), as_index(ignore_index))
 
         def value(point: IndexTuple) -> Expr:
             """For a target that was in range in the forward operator; others are zero."""

@@ -324,7 +324,7 @@ class Lowering(Nests):
             except CannotLoad:
                 result = NotImplemented
             except (TypeError, ValueError):
-                if not _mentions_symbols((args, tuple(kwargs.values()))):
+                if not _mentions_symbols((args, tuple(kwargs.values()))) and not self.makers_mention_symbols(node):
                     raise
                 result = NotImplemented  # the rule wants a number where the program has a symbol
             if is_elsewhere and len(self.items) > items:
@@ -336,6 +336,12 @@ class Lowering(Nests):
                 del self.buffers[name]
                 self.known.pop(name, None)
         return self.extern(what, args, kwargs)
+
+    def makers_mention_symbols(self, node: Node) -> bool:
+        """Whether symbols are among the arguments of those operators that made the node's own: a rule may compute them
+        with it."""
+        makers = [each for each in node.all_input_nodes if each.op == "call_function"]
+        return any(_mentions_symbols(self.argument(each)) for maker in makers for each in maker.args)
 
     @property
     def contracts(self) -> bool:
