@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
 
-_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType)
+#: `Py_TPFLAGS_HEAPTYPE`
+_HEAP_TYPE = 1 << 9
 
 
 def kept(objects: Iterable[object], gone: Callable[[Any], object]) -> tuple[object, ...]:
@@ -28,18 +29,12 @@ def kept(objects: Iterable[object], gone: Callable[[Any], object]) -> tuple[obje
 
 
 def has_own_life(value: object) -> bool:
-    """Whether a value that was read is an object somewhere, rather than made for whoever reads it, as methods are."""
+    """Whether a value that was read is an object of a class in Python, such as a module or an optimizer, that is stored
+    somewhere, rather than made for whoever reads it, as methods and copies are; and no weight."""
     kind = type(value)
-    return bool(kind.__weakrefoffset__) and not issubclass(kind, (torch.Tensor, type, ModuleType, *_FUNCTIONS))
-
-
-def weakly(value: object) -> weakref.ref | None:
-    """A weak reference to a module, an optimizer, or another object of the program's; None for what entries hold:
-    weights, classes, and what has no weak references."""
-    kind = type(value)
-    if not kind.__weakrefoffset__ or issubclass(kind, (torch.Tensor, type, ModuleType)):
-        return None
-    return weakref.ref(value)
+    return bool(kind.__weakrefoffset__ and kind.__flags__ & _HEAP_TYPE) and not issubclass(
+        kind, (torch.Tensor, type, ModuleType)
+    )
 
 
 def _reference(value: object, gone: Callable[[Any], object]) -> object:

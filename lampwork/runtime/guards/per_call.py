@@ -20,6 +20,7 @@ which are its constants, and so has a line or two for each thing that changes. G
 
 from __future__ import annotations
 
+import weakref
 from array import array
 from collections.abc import Callable, Sequence
 
@@ -32,7 +33,7 @@ from lampwork.runtime.guards import native_tensors
 from lampwork.runtime.guards.check_writer import Check, CheckWriter
 from lampwork.runtime.guards.failures import evaluate
 from lampwork.runtime.guards.interpreter import tensor_extent_bytes
-from lampwork.runtime.guards.kept import weakly
+from lampwork.runtime.guards.kept import has_own_life
 from lampwork.runtime.guards.overlap import merged_ranges
 from lampwork.runtime.guards.rules import rule_of
 from lampwork.runtime.guards.version_snapshots import VersionSnapshots
@@ -172,11 +173,11 @@ class _Writer(CheckWriter):
     def load(self, source: Source) -> str:
         if id(source) not in self.names and id(source) in self.stable:
             value = self.stable[id(source)]
-            reference = weakly(value)
-            name = self.constant(value if reference is None else reference)
-            if reference is not None:
-                self.lines.append(f"held{len(self.lines)} = {name}()")
-                name = f"held{len(self.lines) - 1}"
+            is_held = not has_own_life(value)
+            name = self.constant(value if is_held else weakref.ref(value))
+            if not is_held:
+                self.lines.append(f"own{len(self.lines)} = {name}()")
+                name = f"own{len(self.lines) - 1}"
                 self.refuse(f"{name} is None")
             self.names[id(source)] = name
             self.keep.append(source)

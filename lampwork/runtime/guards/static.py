@@ -26,7 +26,7 @@ from lampwork.ir.guard import Guard, TensorIs
 from lampwork.ir.source import Source
 from lampwork.runtime.guards.compile import Check, compile_check
 from lampwork.runtime.guards.failures import evaluate
-from lampwork.runtime.guards.kept import kept, weakly
+from lampwork.runtime.guards.kept import has_own_life, kept
 from lampwork.runtime.guards.memory_words import compare, supported
 from lampwork.runtime.guards.overlap import Overlap
 from lampwork.runtime.guards.rules import rule_of
@@ -259,11 +259,10 @@ class StaticGuards:
         held_weakly: list[tuple[int, weakref.ref]] = []
         for source, position, value in zip(self._reads, self._positions, found):
             if id(source) in stays:
-                reference = weakly(value)
-                if reference is None:
-                    values[position] = value
+                if has_own_life(value):
+                    held_weakly.append((position, weakref.ref(value)))
                 else:
-                    held_weakly.append((position, reference))
+                    values[position] = value
         fleeting = set(map(id, outside))
         others = zip(self._others, found[len(self._reads) :])
         pinned = [value for source, value in others if id(source) not in fleeting]
