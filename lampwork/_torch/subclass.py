@@ -38,8 +38,12 @@ def tensor_without_memory(
 
 
 def reads_what_is_not_there(error: BaseException) -> bool:
-    """Whether `error` is what native code raises that reads a tensor without memory (c10/core/TensorImpl.h)."""
-    return type(error) is RuntimeError and "but its data is not allocated yet" in str(error)
+    """Whether `error` is what native code raises that reads a tensor without memory, or that asks one of symbolic sizes
+    for numbers, as for a size that is a tensor (c10/core/TensorImpl.h)."""
+    told = str(error)
+    return type(error) is RuntimeError and (
+        "but its data is not allocated yet" in told or "on tensor with symbolic sizes/strides" in told
+    )
 
 
 #: What `isinstance(tensor, nn.Parameter)` and `nn.Buffer` ask tensors of other classes for.
