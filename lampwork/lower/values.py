@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import is_in_range
+from lampwork.ir.equal_sizes import are_equal
 from lampwork.ir.loops import Axis, Compute, Constant, Expr, Index, Load
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, mul
@@ -223,6 +224,6 @@ def broadcast_index(index: IndexTuple, target: tuple[Size, ...], shape: tuple[Si
         wanted = target[missing + k]
         if extent == 1:
             place[k] = 0 if wanted != 1 else place[k]
-        elif extent != wanted:
+        elif extent != wanted and not are_equal(extent, wanted):
             raise CompileError("lower", f"{extent} elements are broadcast to {wanted}")
     return tuple(place)
