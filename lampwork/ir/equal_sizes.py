@@ -1,4 +1,4 @@
-"""Sizes that are equal however they are written: half of `s`, rounded up, is `(s + 1) // 2`, `-(-s // 2)`, `s - s // 2`.
+"""Sizes that are equal however they are written: `(s + 1) // 2`, `-(-s // 2)` and `s - s // 2` are one number.
 
 An expression of sums, products, and quotients and remainders by integers is a quasi-polynomial: along each symbol it is
 one polynomial for each rest of the symbol by some period (Beck and Robins, "Computing the Continuous Discretely",

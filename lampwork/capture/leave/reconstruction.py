@@ -88,6 +88,11 @@ _WITH_ATTRIBUTES = ObjectRef("function", "lampwork.runtime.leave.post_graph", "w
 _RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
 
 
+def _is_plain_annotation(value: Any) -> bool:
+    """Whether a template can say what it is: a class, or plain data."""
+    return issubclass(type(value), type) or type(value) in (str, int, float, bool, type(None))
+
+
 def _is_free(lock: Any) -> bool:
     """Whether the program does not hold a lock of its own."""
     return not (lock.locked() if type(lock) is _thread.LockType else lock._is_owned())
@@ -426,7 +431,7 @@ class Templates(ObjectTemplates):
         attributes = list(value.__dict__.items())
         # Those of later releases are not there before they are asked for. Objects of `typing` cannot be described.
         annotations = value.__annotations__ if sys.version_info < (3, 14) else {}
-        if annotations and all(type(each) in (str, type, type(None)) for each in annotations.values()):
+        if annotations and all(_is_plain_annotation(each) for each in annotations.values()):
             attributes.append(("__annotations__", annotations))
         self.objects[index] = NewFunction(
             code=value.__code__,

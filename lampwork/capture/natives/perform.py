@@ -19,12 +19,13 @@ import torch
 from torch.torch_version import TorchVersion
 
 from lampwork import _torch
-from lampwork.capture.machine import UNBOUND, MachineGenerator, World
+from lampwork.capture.machine import UNBOUND, Interruption, MachineGenerator, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS, find_in_class
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.natives.caches import call_cached, guard_native
 from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_READERS, WRITERS, name_of
 from lampwork.capture.natives.library import death_callback
+from lampwork.capture.natives.refusals import called_again
 from lampwork.capture.natives.torch_answers import legacy_tensor
 from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break
@@ -40,6 +41,7 @@ from lampwork.capture.values.special_methods import is_object
 from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.capture.values.unbacked_numbers import item
 from lampwork.capture.values.walk import holds
+from lampwork.errors import LampworkError
 from lampwork.ir.reference import is_replacement
 
 if TYPE_CHECKING:
@@ -129,9 +131,15 @@ def call_by_effect(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
     if kind is weakref.ReferenceType and not args and not kwargs:
         return _referent(world, function)
     effect = EFFECTS.get(function) if is_hashable(function) else None
-    if effect is not None:
+    if effect is None:
+        return _call_other(world, function, args, kwargs)
+    try:
         return perform(world, function, effect, args, kwargs)
-    return _call_other(world, function, args, kwargs)
+    except (Interruption, LampworkError):
+        raise
+    except Exception as error:
+        again = lambda world, function, args, kwargs: perform(world, function, effect, args, kwargs)
+        return called_again(again, world, function, args, kwargs, error)
 
 
 def _call_method(world: TorchWorld, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -154,7 +162,13 @@ def _call_method(world: TorchWorld, function: Any, owner: Any, args: tuple, kwar
     effect = EFFECTS.get(descriptor) if descriptor is not None and is_hashable(descriptor) else None
     if effect is None:
         return _call_other(world, function, args, kwargs)
-    return perform(world, descriptor, effect, (owner, *args), kwargs)
+    try:
+        return perform(world, descriptor, effect, (owner, *args), kwargs)
+    except (Interruption, LampworkError):
+        raise
+    except Exception as error:
+        again = lambda world, function, args, kwargs: perform(world, function, effect, args, kwargs)
+        return called_again(again, world, descriptor, (owner, *args), kwargs, error)
 
 
 def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ _MOST_TURNS = 64
 
 
 def _range(world: Any, *args: Any, **kwargs: Any) -> Any:
+    args = tuple(int(bool(each)) if type(each) is torch.SymBool else each for each in args)
     start, stop, step = _bounds(args)
     if kwargs or not _varies(start, stop, step) or not _is_looped_over(world) or not step > 0:
         return range(*args, **kwargs)

@@ -163,7 +163,14 @@ _each(
 )
 # Eager writes the product to a tensor that it has made like the operand.
 _each("deg2rad rad2deg", lambda name: lambda x: Spec(tuple(x.size()), preserved(x), as_float(x.dtype)))
-_each("angle", lambda name: _without("c", float_dtype))
+
+
+@rule("angle")
+def angle(x: torch.Tensor) -> Spec:
+    if not x.dtype.is_complex:
+        return float_dtype(x)
+    shape = tuple(x.size())  # written to a tensor that is made before there are sizes
+    return Spec(shape, contiguous(shape), x.dtype.to_real())
 
 
 @rule("polygamma")

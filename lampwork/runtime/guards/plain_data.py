@@ -21,7 +21,9 @@ def same_value(value: Any, expected: Any) -> bool:
         return _same_float(value, expected)
     if kind is complex:
         return _same_float(value.real, expected.real) and _same_float(value.imag, expected.imag)
-    if kind in (int, str, bytes, range, torch.Size, torch.device, type(Ellipsis), re.Pattern):
+    if kind is range:  # ranges of the same numbers are equal, whatever they end at
+        return (value.start, value.stop, value.step) == (expected.start, expected.stop, expected.step)
+    if kind in (int, str, bytes, torch.Size, torch.device, type(Ellipsis), re.Pattern):
         return value == expected
     if isinstance(expected, tuple):
         return tuple.__len__(value) == tuple.__len__(expected) and all(
@@ -47,4 +49,4 @@ def _same_float(value: float, expected: float) -> bool:
 def typed(value: object) -> Any:
     """What stands for `value` in a set of constants that are compared by `same_value`."""
     kind = type(value)
-    return (kind.__name__, repr(value)) if kind in (float, complex, tuple, frozenset) else (kind, value)
+    return (kind.__name__, repr(value)) if kind in (float, complex, tuple, frozenset, range) else (kind, value)
