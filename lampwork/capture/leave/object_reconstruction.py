@@ -8,6 +8,7 @@ import types
 import warnings
 from typing import Any
 
+from lampwork.capture.leave.made_classes import holds_stand_ins
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.outside.container_overlays import getattr_dict
 from lampwork.capture.outside.load import Loader
@@ -148,7 +149,7 @@ class ObjectTemplates:
     def _exception(self, value: BaseException) -> Template:
         """An exception that the program made or met."""
         cls = type(value)
-        reference = self.loader.guards.reference(cls)
+        reference = self._class_of(cls)
         base = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
         if base.__basicsize__ != BaseException.__basicsize__:  # it keeps more than its arguments
             names = [name for name in ("name", "obj", "path") if getattr(value, name, None) is not None]
@@ -192,6 +193,14 @@ class ObjectTemplates:
         self.objects.append(NewCall(_TRACEBACK, (rest, ConstantValue(rows))))
         return NewValue(len(self.objects) - 1)
 
+    def _class_of(self, cls: type) -> ObjectRef:
+        """The class of something that leaves the region. Raises `Break` for one that the program has made of what it
+        computes, which is another one in each call."""
+        reference = self.loader.guards.reference
+        if not reference(cls).portable and holds_stand_ins(cls, lambda each: not reference(each).portable):
+            raise Break("result", f"an instance of {cls.__qualname__}, a class made in the region, leaves it")
+        return reference(cls)
+
     def _instance(self, value: Any) -> Template:
         """An instance of a class written in Python, made by its builtin base's `__new__`."""
         cls = type(value)
@@ -200,7 +209,7 @@ class ObjectTemplates:
             return self._after_parts(value, lambda: NewCall(self.loader.guards.reference(make), self.items(args)))
         if not cls.__flags__ & HEAP_TYPE and cls not in _FILLED:
             raise Break("result", f"a value of type {cls.__module__}.{cls.__qualname__} leaves the region")
-        reference = self.loader.guards.reference(cls)
+        reference = self._class_of(cls)
         index = self._reserve(value)
         items = pairs = number = None
         if isinstance(value, dict):

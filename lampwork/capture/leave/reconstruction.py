@@ -310,7 +310,7 @@ class Templates(ObjectTemplates):
 
     def _derived(self, value: tuple | frozenset) -> Template:
         """One of a class that derives from these. What it holds as attributes may lead back to it."""
-        reference = self.loader.guards.reference(type(value))
+        reference = self._class_of(type(value))
         if isinstance(value, tuple):
             made: Template = self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference))
         else:
