@@ -331,7 +331,7 @@ _TOTAL = (
     "linalg_vector_norm", "linalg_cross", "linalg_diagonal", "linalg_vecdot", "linalg_matmul", "linalg_multi_dot",
     "linalg_vander", "linalg_householder_product", "linalg_solve_triangular", "linalg_matrix_exp", "_linalg_det",
     "linalg_det", "_linalg_slogdet", "linalg_slogdet", "_linalg_check_errors",
-    "cholesky_solve", "cholesky_inverse",
+    "cholesky_solve",
 )  # fmt: skip
 _BOUNDED = frozenset({"binary_cross_entropy", "histc", "histogram", "_histogramdd_bin_edges", "histogramdd",
                       "masked_scatter"})  # fmt: skip
