@@ -1,9 +1,9 @@
 """Sizes that are equal however they are written: `(s + 1) // 2`, `-(-s // 2)` and `s - s // 2` are one number.
 
 An expression of sums, products, and quotients and remainders by integers is a quasi-polynomial: along each symbol it is
-one polynomial for each rest of the symbol by some period (Beck and Robins, "Computing the Continuous Discretely",
-section 3.4). So two of them are equal everywhere where they are at as many points of each rest as their degree asks
-for.
+one polynomial for each remainder of the symbol by some period (Beck and Robins, "Computing the Continuous Discretely",
+section 3.4). So two of them are equal everywhere where they are at as many points of each remainder as their
+degree asks for.
 """
 
 from __future__ import annotations
@@ -24,41 +24,37 @@ def are_equal(left: Size, right: Size) -> bool:
     if left == right:
         return True
     names = sorted(symbols(left) | symbols(right))
-    kinds = _kind(left), _kind(right)
-    if not names or None in kinds:
+    try:
+        (period, degree), (other_period, other_degree) = _shape(left), _shape(right)
+    except _NotQuasiPolynomial:
         return False
-    (period, degree), (other_period, other_degree) = kinds  # type: ignore[misc]
-    period, degree = lcm(period, other_period), max(degree, other_degree)
-    places = range(period * (degree + 1))  # each rest, as many times as a polynomial of that degree asks for
-    if len(places) ** len(names) > _MOST_POINTS:
+    # Each remainder by the period, as many times as a polynomial of that degree asks for.
+    places = range(lcm(period, other_period) * (max(degree, other_degree) + 1))
+    if not names or len(places) ** len(names) > _MOST_POINTS:
         return False
-    return all(
-        evaluate(left, values) == evaluate(right, values)
-        for each in itertools.product(places, repeat=len(names))
-        for values in [dict(zip(names, each))]
-    )
+    points = (dict(zip(names, each)) for each in itertools.product(places, repeat=len(names)))
+    return all(evaluate(left, point) == evaluate(right, point) for point in points)
 
 
-def _kind(value: Size) -> tuple[int, int] | None:
-    """Period along each symbol and degree; None for what is no quasi-polynomial."""
+class _NotQuasiPolynomial(Exception):
+    pass
+
+
+def _shape(value: Size) -> tuple[int, int]:
+    """The period along each symbol, and the degree."""
     if isinstance(value, int):
         return 1, 0
     if isinstance(value, Symbol):
         return 1, 1
-    if isinstance(value, (Sum, Product)):
-        parts = [atom for _, atom in value.terms] if isinstance(value, Sum) else list(value.factors)
-        kinds = [_kind(each) for each in parts]
-        if None in kinds:
-            return None
-        degrees = [degree for _, degree in kinds]  # type: ignore[misc]
-        return (
-            lcm(*(period for period, _ in kinds)),  # type: ignore[misc]
-            max(degrees, default=0) if isinstance(value, Sum) else sum(degrees),
-        )
-    if isinstance(value, (FloorDiv, Mod)):
-        inner = _kind(value.value)
-        if inner is None or inner[1] > 1 or not isinstance(value.divisor, int) or value.divisor == 0:
-            return None
-        # After a period the value has grown by a whole number, after as many as the divisor by a multiple of it.
-        return inner[0] * abs(value.divisor), inner[1]
-    return None
+    if isinstance(value, Sum):
+        periods, degrees = zip(*(_shape(atom) for _, atom in value.terms))
+        return lcm(*periods), max(degrees)
+    if isinstance(value, Product):
+        periods, degrees = zip(*map(_shape, value.factors))
+        return lcm(*periods), sum(degrees)
+    if isinstance(value, (FloorDiv, Mod)) and isinstance(value.divisor, int) and value.divisor:
+        period, degree = _shape(value.value)
+        if degree <= 1:
+            # After a period the value has grown by a whole number, after so many as the divisor by a multiple of it.
+            return period * abs(value.divisor), degree
+    raise _NotQuasiPolynomial

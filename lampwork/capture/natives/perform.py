@@ -19,13 +19,13 @@ import torch
 from torch.torch_version import TorchVersion
 
 from lampwork import _torch
-from lampwork.capture.machine import UNBOUND, Interruption, MachineGenerator, World
+from lampwork.capture.machine import UNBOUND, MachineGenerator, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS, find_in_class
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.natives.caches import call_cached, guard_native
 from lampwork.capture.natives.effect_classes import EFFECTS, ITERATORS, STATE_READERS, WRITERS, name_of
 from lampwork.capture.natives.library import death_callback
-from lampwork.capture.natives.refusals import called_again
+from lampwork.capture.natives.refusals import with_numbers
 from lampwork.capture.natives.torch_answers import legacy_tensor
 from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break
@@ -133,13 +133,7 @@ def call_by_effect(world: TorchWorld, function: Any, args: tuple, kwargs: dict[s
     effect = EFFECTS.get(function) if is_hashable(function) else None
     if effect is None:
         return _call_other(world, function, args, kwargs)
-    try:
-        return perform(world, function, effect, args, kwargs)
-    except (Interruption, LampworkError):
-        raise
-    except Exception as error:
-        again = lambda world, function, args, kwargs: perform(world, function, effect, args, kwargs)
-        return called_again(again, world, function, args, kwargs, error)
+    return _perform_as_eager(world, function, effect, args, kwargs)
 
 
 def _call_method(world: TorchWorld, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -162,13 +156,18 @@ def _call_method(world: TorchWorld, function: Any, owner: Any, args: tuple, kwar
     effect = EFFECTS.get(descriptor) if descriptor is not None and is_hashable(descriptor) else None
     if effect is None:
         return _call_other(world, function, args, kwargs)
+    return _perform_as_eager(world, descriptor, effect, (owner, *args), kwargs)
+
+
+def _perform_as_eager(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`perform`, without errors that tell of stand-ins among the arguments."""
     try:
-        return perform(world, descriptor, effect, (owner, *args), kwargs)
-    except (Interruption, LampworkError):
+        return perform(world, function, effect, args, kwargs)
+    except LampworkError:
         raise
     except Exception as error:
-        again = lambda world, function, args, kwargs: perform(world, function, effect, args, kwargs)
-        return called_again(again, world, descriptor, (owner, *args), kwargs, error)
+        args, kwargs = with_numbers(function, args, kwargs, error)
+        return perform(world, function, effect, args, kwargs)
 
 
 def perform(world: TorchWorld, function: Any, effect: str, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ among the arguments, the graph breaks and the call is made natively.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lampwork.capture.natives.effect_classes import name_of
 from lampwork.capture.outside.overlay import Break
@@ -17,20 +17,15 @@ from lampwork.capture.record.fake import TENSOR_KINDS
 from lampwork.capture.values.sizes import SYMBOLIC, number, settled
 from lampwork.capture.values.walk import holds
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 #: What is asked about elements and numbers themselves, and answered for a symbol as for its number.
 _ANSWERS = (LookupError, StopIteration, ArithmeticError)
 #: Frames of functions that a program may have handed to native code lie there.
 _MACHINE = "/capture/machine/"
 
 
-def called_again(
-    call: Callable, world: Any, function: Any, args: tuple, kwargs: dict[str, Any], error: Exception
-) -> Any:
-    """What `function` returns for numbers where it raised `error` for symbols. Raises `Break` for a tensor among the
-    arguments, and `error` where neither is among them, or where it comes from the program's own code."""
+def with_numbers(function: Any, args: tuple, kwargs: dict[str, Any], error: Exception) -> tuple[tuple, dict[str, Any]]:
+    """The arguments with which to call `function` again, where it raised `error` for symbols among them. Raises `Break`
+    for a tensor among them, and `error` where there is neither, or where the program's own code raised it."""
     is_own = type(error).__module__.partition(".")[0] == "lampwork"
     if is_own or isinstance(error, _ANSWERS) or _passes_through_program(error.__traceback__):
         raise error
@@ -39,11 +34,10 @@ def called_again(
         raise Break("native-argument", f"{name_of(function)} is called with a tensor, and refuses what stands for it")
     if not holds(values, SYMBOLIC):
         raise error
-    # Lists and dicts are what native code may write to: symbols stay in them.
+    # Lists, dicts and sets are what native code may write to: symbols stay in them.
     known = lambda value: number(value) if type(value) in (*SYMBOLIC, slice) else value
-    keeps = (list, dict, set)
-    args = tuple(known(each) if isinstance(each, keeps) else settled(each) for each in args)
-    return call(world, function, args, {name: known(each) for name, each in kwargs.items()})
+    numbers = tuple(known(each) if isinstance(each, (list, dict, set)) else settled(each) for each in args)
+    return numbers, {name: known(each) for name, each in kwargs.items()}
 
 
 def _passes_through_program(traceback: TracebackType | None) -> bool:
