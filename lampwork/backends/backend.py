@@ -37,7 +37,6 @@ class Numerics:
     limits_select           a limit is taken where a comparison says so; else by minimum and maximum, which carry NaN
     rounds_half_quotients   quotients of half types are rounded before they are cut off
     roots_of_half           powers 0.5 and -0.5 of float16 are roots
-    ldexp_converts          the exponent of ldexp is converted to the type of the other operand
     shrinks_by_product      what softshrink cuts off is a product with 0, which keeps its sign
     scales_products         `addcmul` and `addcdiv` scale a product or quotient; else its first operand
     lerps_subtract          `lerp` past the middle takes a product from the end; else vectors add one (-0 ends at 0)
@@ -68,7 +67,6 @@ class Numerics:
     limits_select: bool
     rounds_half_quotients: bool
     roots_of_half: bool
-    ldexp_converts: bool
     shrinks_by_product: bool
     scales_products: bool
     lerps_subtract: bool

@@ -29,7 +29,6 @@ CPU = Backend(
         limits_select=True,
         rounds_half_quotients=True,
         roots_of_half=False,
-        ldexp_converts=True,
         shrinks_by_product=True,
         scales_products=False,
         lerps_subtract=False,

@@ -29,7 +29,6 @@ CUDA = Backend(
         limits_select=False,
         rounds_half_quotients=False,
         roots_of_half=True,
-        ldexp_converts=False,
         shrinks_by_product=False,
         scales_products=True,
         lerps_subtract=True,

@@ -26,8 +26,8 @@ def evaluate(overload: Any, args: tuple, kwargs: dict) -> Any:
         with _torch.below_autograd(), _torch.kernels_only():
             plain = overload(*args, **kwargs)
         if isinstance(plain, torch.Tensor):
-            return fake_like_view(plain)
-        return [fake_like_view(each) for each in plain]
+            return fake_like_view(plain, args[0])
+        return [fake_like_view(each, args[0]) for each in plain]
     if kind in ("functional", "composite"):  # the latter where it was recorded as it is, being a kernel
         return infer(overload, args, kwargs)
     raise Unsupported(f"{overload} ({kind}) in a functional graph")

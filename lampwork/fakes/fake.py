@@ -235,6 +235,12 @@ def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
     return _torch.storage_key(left) == _torch.storage_key(right)
 
 
-def fake_like_view(tensor: torch.Tensor) -> Fake:
-    """The plain tensor that a view kernel returned, as a `Fake` over the same storage."""
-    return _torch.as_subclass(Fake, tensor)
+def fake_like_view(tensor: torch.Tensor, base: torch.Tensor) -> Fake:
+    """The plain tensor that a view kernel returned of `base`, as a `Fake` in the storage that `base` lies in.
+
+    A part at known sizes of a tensor whose sizes vary is a plain tensor itself, but names the storage of the whole.
+    """
+    fake = _torch.as_subclass(Fake, tensor)
+    if isinstance(base, Fake):
+        fake.lampwork_storage = base.lampwork_storage
+    return fake

@@ -5,9 +5,10 @@
 Shape rules and meta kernels leave checks to the kernels (types that have no kernel, sizes that are refused), and differ
 from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
 of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
-alone are asked for, on tensors that are two long. Another operator on symbolic sizes is asked at those of the call
-that is captured: for types, for the order of dimensions in memory, and for errors: those of types, and all where a
-tensor has no elements, as compiled programs do not call ATen then. Other calls are left to their rules.
+alone are asked for, on tensors that are two long. Another operator on large tensors, or where contents decide sizes, is
+asked whether it has a kernel for the types, on tensors whose sizes are cut. On symbolic sizes it is asked at those of
+the call that is captured: for types, for the order of dimensions in memory, and for errors: those of types, and all
+where a tensor has no elements, as compiled programs do not call ATen then. Other calls are left to their rules.
 
 Kernels for a GPU are asked in the same way, on stand-ins on that GPU. They check indices by assertions, and one that
 fails ends the process's use of the GPU: operators that read indices are not asked there, but for indexing itself, where
@@ -56,6 +57,24 @@ _ELEMENTWISE = frozenset({
     "aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill", "aten::mse_loss_backward",
     "aten::smooth_l1_loss_backward", "aten::huber_loss_backward", "aten::binary_cross_entropy_backward",
 })  # fmt: skip
+#: Lists of numbers that make more elements are no arguments of calls whose sizes are cut.
+_MUCH = 1 << 12
+#: What sizes of a large call are cut to, one after the other while the kernel refuses them.
+_CUTS = (2, 3, 8)
+#: What an operator is called that is not asked with sizes that are cut: some trust that sizes and numbers fit.
+_NOT_CUT = (
+    "_backward", "fft", "fbgemm", "mkldnn", "cudnn", "miopen", "quantize", "pack", "choose_qparams", "diag",
+)  # fmt: skip
+#: Operators for PyTorch's own use that check their sizes. Others that are so are not asked.
+_PRIVATE_BUT_CHECKED = (
+    "aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax", "aten::_adaptive_avg_pool", "aten::_upsample",
+    "aten::_prelu_kernel", "aten::_cdist_forward", "aten::_trilinear",
+)  # fmt: skip
+#: Types that nearly all kernels know.
+_USUAL_TYPES = {
+    "cpu": frozenset({torch.float32, torch.float64, torch.bfloat16}),
+    "cuda": frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16}),
+}
 #: What errors that kernels raised have among their attributes.
 _REFUSED = "lampwork_refused"
 #: What calls gave that no kernel refused, by operator and metadata; emptied when it is large.
@@ -192,7 +211,10 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
             if not _is_small(result):
                 raise _TooLarge
         except _TooLarge:
-            if not _is_elementwise(op) and not (_takes_places(op) and tensors[0].is_cuda) or result is None:
+            if result is None:
+                return None
+            if not _is_elementwise(op) and not (_takes_places(op) and tensors[0].is_cuda):
+                _ask_for_types(op, args, kwargs, tensors)
                 return None
             exact = False
             key = (op, torch.get_default_dtype(), _key(args, True), _key(kwargs, True))
@@ -225,6 +247,51 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
             return _fakes(specs)
         return _laid_out(result, specs, tensors)
     return None if result is not None and _specs(result) == specs else _fakes(specs)
+
+
+def _ask_for_types(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list[Fake]) -> None:
+    """Raises what the kernel raises of element types that it does not know, whatever the sizes are."""
+    name = op._schema.name
+    if all(each.dtype in _USUAL_TYPES.get(each.device.type, ()) for each in tensors):
+        return
+    if any(word in name for word in _NOT_CUT):
+        return
+    if name.startswith("aten::_") and not name.startswith(_PRIVATE_BUT_CHECKED):
+        return
+    has_integers = not all(each.dtype.is_floating_point or each.dtype.is_complex for each in tensors)
+    if has_integers and any(word in name for word in _READS_INDICES) or any(map(_makes_much, (*args, kwargs))):
+        return
+    try:
+        key = (op, "types", _key(args, True), _key(kwargs, True))
+    except (_CannotAsk, _TooLarge):
+        return
+    if key in _known:
+        return
+    for longest in _CUTS:
+        made: dict[int, torch.Tensor] = {}
+        try:
+            arguments, named = (_stand_in(each, torch.ones, made, False, longest=longest) for each in (args, kwargs))
+            with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
+                op(*arguments, **named)
+            break
+        except NotImplementedError as error:
+            if "not implemented for" in str(error):
+                error.__dict__[_REFUSED] = True
+                raise
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            continue  # the sizes, or so it may be
+    _known[key] = None, False
+
+
+def _makes_much(value: object) -> bool:
+    """Whether the numbers of a list among the arguments might be the sizes of a large result."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, (list, tuple)):
+        return False
+    return math.prod([abs(each) for each in value if type(each) is int and each]) > _MUCH or any(
+        map(_makes_much, value)
+    )
 
 
 def _typed(result: object, specs: object) -> Any:
@@ -343,9 +410,9 @@ def _hint(size: Any, unknown: Any) -> Any:
     return unknown if node.sizes.by_contents(node.value) else node.hint
 
 
-def _short(fake: Fake) -> tuple[int, ...]:
-    """Its sizes, where those of more than one are two, and those that contents decide."""
-    return tuple([min(2, each if type(each) is int else _hint(each, 2)) for each in fake.size()])
+def _short(fake: Fake, longest: int = 2) -> tuple[int, ...]:
+    """Its sizes, those that are longer cut to `longest`, as are those that contents decide."""
+    return tuple([min(longest, each if type(each) is int else _hint(each, longest)) for each in fake.size()])
 
 
 def _is_small(result: object) -> bool:
@@ -429,7 +496,9 @@ def is_refusal(error: BaseException | None) -> bool:
     return error is not None and _REFUSED in error.__dict__
 
 
-def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: bool, on_cpu: bool = False) -> Any:
+def _stand_in(
+    value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: bool, on_cpu: bool = False, longest: int = 2
+) -> Any:
     kind = type(value)
     if kind is Fake:
         found = made.get(id(value))
@@ -440,15 +509,15 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
                     size, stride = _seen(value.size()), _seen(value.stride())
                     found = fill(span(size, stride), dtype=value.dtype, device=device).as_strided(size, stride)
                 else:
-                    found = fill(_short(value), dtype=value.dtype, device=device)
+                    found = fill(_short(value, longest), dtype=value.dtype, device=device)
             made[id(value)] = found = found.conj() if value.is_conj() else found
         return found
     if kind is tuple or kind is list:
-        return kind([_stand_in(each, fill, made, exact, on_cpu) for each in value])
+        return kind([_stand_in(each, fill, made, exact, on_cpu, longest) for each in value])
     if kind is torch.SymInt:
         return _seen((value,))[0]
     if kind is dict:
-        return {name: _stand_in(each, fill, made, exact, on_cpu) for name, each in value.items()}
+        return {name: _stand_in(each, fill, made, exact, on_cpu, longest) for name, each in value.items()}
     return value
 
 

@@ -113,7 +113,7 @@ def _by_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     with _torch.below_autograd(), _torch.kernels_only():
         plain = op(*concrete(args), **concrete(kwargs))
     many = not isinstance(plain, torch.Tensor)
-    fakes = [fake_like_view(each) for each in (plain if many else (plain,))]
+    fakes = [fake_like_view(each, base) for each in (plain if many else (plain,))]
     for fake in fakes:
         fake.lampwork_storage = _memory_of(base)
     return fakes if many else fakes[0]

@@ -565,15 +565,14 @@ def _addr(
 @rule("ldexp.Tensor")
 def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorValue:
     """`self * 2.0 ** other`, where the power is computed in the type that `pow` has; a float's exponent is moved by
-    whole numbers, of which C's `ldexp` sees the low 32 bits (`ldexp_kernel`; on PyTorch 2.11 and on GPUs by the power,
-    too)."""
+    whole numbers, of which C's `ldexp` sees the low 32 bits (`ldexp_kernel`, `ldexp_kernel_cuda`)."""
     out, shape = lowering.out.dtype, lowering.out.shape
     if out not in FLOATING:
         return NotImplemented
     # ATen's `_pow2`: 2 is a number, but beside a half or a double it is a tensor of that type without dimensions.
     two = TensorMeta(self.dtype, (), ()) if self.dtype in ("float16", "bfloat16", "float64") else 2.0
     kept = result_type(two, other)
-    moves = lowering.numerics.ldexp_converts and self.dtype in FLOATING and other.dtype not in (*FLOATING, "bool")
+    moves = self.dtype in FLOATING and other.dtype not in (*FLOATING, "bool")
 
     def body(index: IndexTuple) -> Expr:
         a = ex.cast(lowering.operand(self, index, shape, out), compute_dtype(out))
@@ -585,7 +584,7 @@ def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> TensorV
         rest = ex.cast(ex.cast(lowering.operand(other, index, shape, "int64"), "int32"), "float64")
         for _ in range(3 if a.dtype == "float64" else 1):
             part = ex.minimum(ex.maximum(rest, ex.like(-1000, rest)), ex.like(1000, rest))
-            value = ex.mul(value, ex.binary("pow", ex.like(2, value), part))
+            value = ex.mul(value, ex.unary("exp2", part))
             rest = ex.sub(rest, part)
         return ex.cast(value, a.dtype)
 

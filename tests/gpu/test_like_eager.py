@@ -487,3 +487,10 @@ def test_the_sign_of_zero_after_a_negative_alpha():
         ours, expected = lampwork.compile(function)(x), function(x)
         torch.testing.assert_close(ours, expected, equal_nan=True)
         assert torch.equal(ours.signbit()[:4], expected.signbit()[:4])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("exponent", [2**62 - 1, 2**40 + 3, 1 - 2**33, 2**31, 2**31 - 1, -(2**31), 5, -1050])
+def test_exponents_of_ldexp(exponent, dtype):
+    x, y = torch.full((40,), 0.75, dtype=dtype, device="cuda"), torch.full((40,), exponent, device="cuda")
+    assert torch.equal(lampwork.compile(torch.ldexp, options={"cache": False})(x, y), torch.ldexp(x, y))

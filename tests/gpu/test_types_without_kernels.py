@@ -30,3 +30,16 @@ def test_indexing(dtype, count):
         assert all(map(torch.equal, eager, ours))
     else:
         assert ours == eager
+
+
+@pytest.mark.parametrize("count", [3, 5000])
+@pytest.mark.parametrize("by_contents", [False, True])
+def test_products_of_integers_that_nobody_reads(count, by_contents):
+    def program(x):
+        (x.nonzero() if by_contents else x) @ x.T
+        return x * 2
+
+    x = torch.ones(count, 2, dtype=torch.int64, device="cuda")
+    eager, ours = answer(program, x), answer(compiled_of(program), x)
+    assert eager[0] is NotImplementedError
+    assert ours == eager

@@ -140,7 +140,7 @@ class Derivative:
 def _leaf(recorder: Any, tensor: Any, requires_grad: bool) -> Any:
     """The same tensor without a history. That is no operator: it would cut off second derivatives."""
     with recorder._paused():
-        leaf = fake_like_view(tensor.detach())
+        leaf = fake_like_view(tensor.detach(), tensor)
         leaf.requires_grad_(requires_grad)
     leaf.node = recorder.node_of(tensor)
     recorder.stand_ins.append(leaf)

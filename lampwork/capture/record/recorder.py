@@ -377,12 +377,8 @@ class Recorder(Recording):
             return result
         with _torch.kernels_only():
             plain = op.overload(*args, **kwargs)
-        fakes = [each if isinstance(each, Fake) else fake_like_view(each)
+        fakes = [each if isinstance(each, Fake) else fake_like_view(each, args[0])
                  for each in ((plain,) if isinstance(plain, torch.Tensor) else plain)]  # fmt: skip
-        storage = getattr(args[0], "lampwork_storage", None)
-        if storage is not None:  # a part at known sizes of a tensor whose sizes vary
-            for each in fakes:
-                each.lampwork_storage = storage
         result = fakes[0] if isinstance(plain, torch.Tensor) else fakes
         self._record(op, *inputs, result)
         return result

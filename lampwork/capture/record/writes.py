@@ -221,8 +221,8 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
         fake.lampwork_storage = snapshot.lampwork_storage
     else:
         with _torch.kernels_only():
-            snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
-            target = fake_like_view(view.overload(*args, **kwargs))
+            snapshot = fake_like_view(torch.ops.aten.alias.default(fake), fake)
+            target = view.overload(*args, **kwargs)
             fake.as_strided_(target.size(), target.stride(), target.storage_offset())
     snapshot.node = node = recorder.node_of(fake)
     _replace_value(node, fake, snapshot)
@@ -282,9 +282,9 @@ def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:
     inputs = (recorder.node_of(other),)
     node = recorder.node_of(fake)
     with recorder._paused(), _torch.kernels_only(), torch.no_grad():
-        snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
-        fake.data = fake_like_view(torch.ops.aten.alias.default(other))
-    snapshot.lampwork_storage, fake.lampwork_storage = fake.lampwork_storage, other.lampwork_storage
+        snapshot = fake_like_view(torch.ops.aten.alias.default(fake), fake)
+        fake.data = fake_like_view(torch.ops.aten.alias.default(other), other)
+    fake.lampwork_storage = other.lampwork_storage
     snapshot.node = node
     _replace_value(node, fake, snapshot)
     if node.target is _torch.getitem:
