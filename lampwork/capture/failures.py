@@ -28,11 +28,13 @@ from lampwork.capture.values.sizes import SYMBOLIC, number
 
 #: What the storages of the stand-ins of one call may take. The call itself is expected to fail before it computes.
 _LARGEST_BYTES = 1 << 28
-#: What the text of an error betrays: values that stand for the program's own, and addresses.
-_OWN_WORDS = (
-    "Fake", "lampwork", "Unknown", "MachineGenerator", "Interpreted", "SymInt", "SymBool", "SymFloat", "Deferred",
-    "Pending", "Callback", " at 0x",
+#: Classes of what stands for a number or a tensor of the program, as errors of native code name them.
+_STAND_INS = (
+    "Fake", "MachineGenerator", "SymInt", "SymBool", "SymFloat", "SizeNode", "TruthNode", "FloatNode", "NumberNode",
+    "'Scalar'", "not Scalar",
 )  # fmt: skip
+#: What the text of an error betrays: values that stand for the program's own, and addresses.
+_OWN_WORDS = (*_STAND_INS, "lampwork", "Unknown", "Interpreted", "Deferred", "Pending", "Callback", " at 0x")
 _OWN_DIRECTORY = __file__.rpartition("/")[0] + "/"
 _PACKAGE = _OWN_DIRECTORY.rpartition("capture/")[0]
 _MACHINE_DIRECTORY = _OWN_DIRECTORY + "machine/"
@@ -53,6 +55,11 @@ def has_own_words(error: BaseException) -> bool:
         return not all(map(is_plain, error.args))
     text = str(error)
     return any(word in text for word in _OWN_WORDS)
+
+
+def tells_of_stand_ins(error: BaseException) -> bool:
+    """Whether native code that raised `error` was given what stands for a number or a tensor, and says so."""
+    return any(word in each for each in error.args if type(each) is str for word in _STAND_INS)
 
 
 def is_certain(error: BaseException) -> bool:

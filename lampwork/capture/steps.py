@@ -14,7 +14,7 @@ from typing import Any
 
 from lampwork import _torch
 from lampwork.capture.bytecode.decode import OP
-from lampwork.capture.failures import break_for, eager_error, raised_deliberately
+from lampwork.capture.failures import break_for, eager_error, raised_deliberately, tells_of_stand_ins
 from lampwork.capture.leave.operations import STEP_NUMBERS, operands_of
 from lampwork.capture.machine import NULL, Frame, Machine
 from lampwork.capture.outside.overlay import Break, Deferred
@@ -158,7 +158,7 @@ class TorchMachine(Machine):
         stack, step, _ = begun(frame)
         if step < 0 or number == OP["RAISE_VARARGS"]:
             return False
-        if any("Fake" in each for each in error.args if type(each) is str):
+        if tells_of_stand_ins(error):
             return True
         count = operands_of(number, argument)
         operands = stack[-count:] if count else []

@@ -211,8 +211,6 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
             if not _is_small(result):
                 raise _TooLarge
         except _TooLarge:
-            if result is None:
-                return None
             if not _is_elementwise(op) and not (_takes_places(op) and tensors[0].is_cuda):
                 _ask_for_types(op, args, kwargs, tensors)
                 return None

@@ -114,7 +114,7 @@ class _Process:
 
     def end(self) -> None:
         self.process.kill()
-        self.process.join()
+        self.process.join(10)  # a GPU's driver may hold it
 
 
 def run(job: Job, seeds: Iterator[int], processes: int, until: float) -> Iterator[Result]:

@@ -4,7 +4,10 @@ one of eager's."""
 from __future__ import annotations
 
 import collections
+import heapq
 import itertools
+import json
+import operator
 import struct
 
 import pytest
@@ -60,6 +63,66 @@ def inserted(x, k):
     return numbers
 
 
+def looked_up(x, k):
+    return {x.shape: 1}.get(x.shape)
+
+
+def dumped(x, k):
+    return json.dumps([x.shape, k > 3])
+
+
+def the_larger(x, k):
+    return max(k > 3, 2), max([k > 3, 2], key=lambda each: each)
+
+
+def in_order(x, k):
+    return sorted([k > 3, 1]), min([k > 3, 2])
+
+
+def named_by_a_number(x, k):
+    return getattr(x, k)
+
+
+def called_by_name(x, k):
+    return operator.methodcaller("add", k > 3)(x)
+
+
+def added_to_sizes(x, k):
+    return operator.add(x[0], x.shape)
+
+
+def made_a_heap(x, k):
+    return heapq.heapify(x[0])
+
+
+def pairs_of_an_iterator(x, k):
+    return {1: k} | dict(map(str, [1, k]))
+
+
+def bytes_of_an_iterator(x, k):
+    iterator = map(lambda each: each, [3, x, "b"])
+    try:
+        return bytes(iterator)
+    except TypeError:
+        return list(iterator)
+
+
+def repeated(x, k):
+    return itertools.repeat(1, k / 2)
+
+
+def without_bits(x, k):
+    return k / 2 & 3
+
+
+def a_group(x, k):
+    return ExceptionGroup(k / 2, [])
+
+
+def bits_of_floats(x, k):
+    return x & k
+
+
 def sorted_by_the_program(x, k):
     calls = []
 
@@ -75,7 +138,11 @@ def sorted_by_the_program(x, k):
         return len(calls), str(error)
 
 
-PROGRAMS = [longest, packed, sizes, permuted, size_of_numbers, popped, counted, cut, divided, joined, inserted]
+PROGRAMS = [
+    longest, packed, sizes, permuted, size_of_numbers, popped, counted, cut, divided, joined, inserted, looked_up, dumped,
+    the_larger, in_order, named_by_a_number, called_by_name, added_to_sizes, made_a_heap, pairs_of_an_iterator,
+    bytes_of_an_iterator, repeated, without_bits, a_group, bits_of_floats,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", [*PROGRAMS, sorted_by_the_program], ids=lambda each: each.__name__)

@@ -25,13 +25,16 @@ _MACHINE = "/capture/machine/"
 
 def with_numbers(function: Any, args: tuple, kwargs: dict[str, Any], error: Exception) -> tuple[tuple, dict[str, Any]]:
     """The arguments with which to call `function` again, where it raised `error` for symbols among them. Raises `Break`
-    for a tensor among them, and `error` where there is neither, or where the program's own code raised it."""
+    for a tensor among them, and for an iterator, whose elements are gone; and `error` where there are none, or where
+    the program's own code raised it."""
     is_own = type(error).__module__.partition(".")[0] == "lampwork"
     if is_own or isinstance(error, _ANSWERS) or _passes_through_program(error.__traceback__):
         raise error
     values = (*args, *kwargs.values())
     if holds(values, TENSOR_KINDS):
         raise Break("native-argument", f"{name_of(function)} is called with a tensor, and refuses what stands for it")
+    if any(hasattr(type(each), "__next__") for each in values):
+        raise Break("native-argument", f"{name_of(function)} refuses an iterator, and may have begun it")
     if not holds(values, SYMBOLIC):
         raise error
     # Lists, dicts and sets are what native code may write to: symbols stay in them.

@@ -174,9 +174,13 @@ def _taking(name: str) -> Callable:
     def answer(self: Scalar, *args: Any) -> Any:
         number = self.take()
         method = getattr(number, name, None)
-        if method is None:
-            raise TypeError(f"a {type(number).__name__} has no {name}")
-        return method(*map(taken, args))
+        if method is not None:
+            return method(*map(taken, args))
+        # The operator words the error.
+        plain = getattr(operator, name, None)
+        if plain is not None:
+            return plain(number, *map(taken, args))
+        return getattr(operator, name.replace("__r", "__", 1))(*map(taken, args), number)
 
     return answer
 

@@ -125,6 +125,17 @@ def settled_in_place(value: Any, _around: tuple[int, ...] = ()) -> Any:
     return value
 
 
+def decided(value: Any) -> Any:
+    """Arguments of an operator with what comparisons of sizes give, which is guarded: operators know no other truth
+    values. Those that contents decide are left."""
+    kind = type(value)
+    if kind is torch.SymBool:
+        return value if value.node.known() is None and value.node.by_contents() else bool(value)
+    if kind is tuple or kind is list:
+        return kind([decided(each) for each in value])
+    return {name: decided(each) for name, each in value.items()} if kind is dict else value
+
+
 class SizeFamily(StandInFamily):
     """Symbols."""
 
@@ -138,7 +149,7 @@ class SizeFamily(StandInFamily):
     def binary(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
         if left_type in TENSOR_KINDS or right_type in TENSOR_KINDS:
-            return op(left, right)
+            return op(decided(left), decided(right))
         if counts_in_float(op, left, right):
             return self.world.binary_op(op, counted(left), counted(right))
         if op in ARITHMETIC and makes_float(op, left, right):
@@ -153,7 +164,7 @@ class SizeFamily(StandInFamily):
 
     def inplace(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) in TENSOR_KINDS:
-            return op(left, right)
+            return op(left, decided(right))
         plain, kinds = IN_PLACE[op], {type(left), type(right)}
         if (plain in ARITHMETIC and kinds <= _NUMBERS) or (plain in _LOGIC and kinds <= _WHOLE):
             return self.binary(plain, left, right)  # numbers have nothing in place
@@ -167,7 +178,7 @@ class SizeFamily(StandInFamily):
     def compare(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
         if left_type in TENSOR_KINDS or right_type in TENSOR_KINDS:
-            return op(left, right)
+            return op(decided(left), decided(right))
         if is_mixed(left, right):
             return self.world.backed_numbers.compare(op, left, right)
         if left_type in _INTEGERS and right_type in _INTEGERS:

@@ -28,9 +28,10 @@ from lampwork.capture.record.reshapes import called as reshape_called
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.values.overloads import overloaded
 from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
+from lampwork.capture.values.sizes import decided
 from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.capture.values.unbacked_numbers import as_size, item, items
-from lampwork.capture.values.walk import classes_in
+from lampwork.capture.values.walk import classes_in, holds
 from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.overflow import has_64_bits, refuse_misfit
 from lampwork.fakes.symbolic import by_contents
@@ -46,6 +47,7 @@ _NUMBERS = frozenset({Scalar})
 #: Elements of lists that are made a tensor in the graph.
 _STACKED = frozenset({Scalar, torch.SymInt, float, int})
 _SYMBOLS = frozenset({Scalar, torch.SymInt})
+_TRUTHS = frozenset({torch.SymBool})
 _MAKES = frozenset({*_SYMBOLS, list, tuple, torch.Size})
 #: Functions that make a tensor of Python data. They read a symbol as its number, and convert that without a check.
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
@@ -112,6 +114,8 @@ class TensorCalls:
         return made
 
     def _call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if self.recorder.sizes and holds((*args, *kwargs.values()), _TRUTHS):
+            args, kwargs = decided(args), decided(kwargs)
         for name in _TAKE_NUMBERS & kwargs.keys():
             if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
