@@ -225,7 +225,7 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
         except Exception as error:
             sizes_vary = symbolic and exact and not (_has_nothing(args) or _has_nothing(result))
             if sizes_vary and not isinstance(error, NotImplementedError):
-                return None  # which other sizes might not get
+                _seen_alone((args, kwargs))  # other sizes might not get it
             raise
         if found is None:
             return None
@@ -241,7 +241,7 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
             return typed
     if symbolic:
         if _is_nothing_otherwise(result, specs):  # the program is compiled for the sizes of this call alone
-            _ = [int(size) for each in tensors for size in (*each.size(), *each.stride())]
+            _seen_alone(tensors)
             return _fakes(specs)
         return _laid_out(result, specs, tensors)
     return None if result is not None and _specs(result) == specs else _fakes(specs)
@@ -400,6 +400,20 @@ def _seen(sizes: Any) -> tuple[int, ...]:
     if None in found:
         raise _TooLarge
     return found
+
+
+def _seen_alone(value: Any) -> None:
+    """The program is compiled for the sizes among arguments that they have in this call."""
+    kind = type(value)
+    if kind is Fake:
+        _ = [int(each) for each in (*value.size(), *value.stride())]
+    elif kind is torch.SymInt:
+        int(value)
+    elif kind is dict:
+        _seen_alone(list(value.values()))
+    elif kind is tuple or kind is list:
+        for each in value:
+            _seen_alone(each)
 
 
 def _hint(size: Any, unknown: Any) -> Any:

@@ -333,8 +333,11 @@ _TOTAL = (
     "linalg_det", "_linalg_slogdet", "linalg_slogdet", "_linalg_check_errors",
     "cholesky_solve",
 )  # fmt: skip
-_BOUNDED = frozenset({"binary_cross_entropy", "histc", "histogram", "_histogramdd_bin_edges", "histogramdd",
-                      "masked_scatter"})  # fmt: skip
+_BOUNDED = frozenset({
+    "binary_cross_entropy", "histc", "histogram", "_histogramdd_bin_edges", "histogramdd", "masked_scatter",
+    # They may reach out of a storage that is not known here.
+    "as_strided_scatter", "as_strided_copy",
+})  # fmt: skip
 _INDEXED = frozenset({
     "index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "gather", "scatter",
     "scatter_add", "scatter_reduce", "take", "put", "embedding", "nll_loss_forward", "nll_loss2d_forward",

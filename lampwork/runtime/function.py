@@ -42,6 +42,7 @@ from lampwork.ir.location import Location
 from lampwork.ir.program import Check
 from lampwork.ir.region import Continue
 from lampwork.runtime import stances
+from lampwork.runtime.caught import Raised
 from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_compilers
 from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.launch.host import AssumptionFailed, Rerun, SideNotAssumed, SizeNotAssumed
@@ -688,9 +689,10 @@ class CompiledFunction:
             return self._eagerly(self._compiler_failed(failure, args, kwargs), False, args, kwargs)
         if isinstance(cause, torch.OutOfMemoryError):
             _release_workspaces()  # eager may need what they hold
-        result = self.function(*args, **kwargs)
-        if isinstance(cause, (AssumptionFailed, torch.linalg.LinAlgError)):
-            # No defect: the program catches what it raises where its check fails, or a factorisation does.
+        with Raised() as raised:
+            result = self.function(*args, **kwargs)
+        if isinstance(cause, AssumptionFailed) or cause is not None and raised.has(cause):
+            # No defect: the program catches what it raises where its check fails, or what an operator does.
             diagnostic = Diagnostic("assumption-failed", str(cause))
             if isinstance(cause, (SizeNotAssumed, SideNotAssumed)) and not self.settings.fullgraph:
                 self._drop_assumed()

@@ -7,7 +7,7 @@ A shape rule that lets wrong arguments through makes kernels that read past the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -64,6 +64,33 @@ def test_refused_by_others(name, dynamic):
     refused_alike(name, dynamic)
 
 
+#: Whose words tell of the shape that a call within ATen has, of the bytes of a storage, or of addresses.
+WORDS_FROM_WITHIN = {
+    "nn.functional.max_pool1d", "as_strided_scatter", "as_strided", "as_strided_copy", "unflatten", "normal number_mean",
+}  # fmt: skip
+
+
+def caught_alike(name: str, function: Callable, samples: Iterable[Any]) -> None:
+    """Nobody reads the result, and the program catches what eager raises."""
+
+    def program(sample: Any, x: torch.Tensor) -> tuple:
+        return outcome(function, sample), x * 2
+
+    x = torch.ones(3)
+    for sample in samples:
+        expected, _ = program(sample, x)
+        if expected[0]:
+            for dynamic in (None, True):
+                found, _ = lampwork.compile(program, dynamic=dynamic, options={"cache": False})(sample, x)
+                assert found == expected or name in WORDS_FROM_WITHIN and found[0] == expected[0], sample
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", INFOS)
+def test_caught(name):
+    caught_alike(name, INFOS[name].op, [error.sample_input for error in INFOS[name].error_inputs("cpu")])
+
+
 #: Numbers that are wrong for most arguments.
 OTHERS = (-9, -3, -1, 0, 1, 3, 7)
 #: Operators with samples in float32, but those that only ask for memory.
@@ -115,6 +142,14 @@ def numbers_refused_alike(name: str, dynamic: bool) -> None:
 @pytest.mark.parametrize("name", QUICK_NUMBERS)
 def test_other_numbers(name, dynamic):
     numbers_refused_alike(name, dynamic)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NUMBERED)
+def test_other_numbers_caught(name):
+    samples = itertools.islice(NUMBERED[name].sample_inputs("cpu", torch.float32), 0, 12, 4)
+    caught_alike(name, NUMBERED[name].op, itertools.chain.from_iterable(map(with_other_numbers, samples)))
 
 
 @SIZES

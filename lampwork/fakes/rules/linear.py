@@ -127,6 +127,16 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
         spread(dilation),
         spread(output_padding),
     )
+    if any(each < 0 for each in padding):
+        raise RuntimeError("negative padding is not supported")
+    if any(each < 0 for each in output_padding):
+        raise RuntimeError("negative output_padding is not supported")
+    if any(each < 1 for each in stride):
+        raise RuntimeError("non-positive stride is not supported")
+    if any(each < 0 for each in dilation):
+        raise RuntimeError("dilation should be greater than zero")
+    if any(each == 0 for each in dilation):
+        raise RuntimeError(f"dilation should be greater than zero, but got {list(map(int, dilation))}")
     kernel = weight.size()[2:]
     shape = [x.size()[0], weight.size()[1] * groups if transposed else weight.size()[0]]
     expect_sizes(

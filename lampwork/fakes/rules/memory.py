@@ -107,6 +107,8 @@ def scalar_tensor(value: Scalar, **options: Unpack[TensorOptions]) -> Spec:
 def arange(*bounds: Any, **options: Unpack[TensorOptions]) -> Spec:
     if not all(type(each) in (int, float, torch.SymInt) for each in bounds):
         raise Unknown
+    if not all(math.isfinite(each) for each in bounds if type(each) is float):
+        raise Unknown
     of_floats = any(type(each) is float for each in bounds)
     bounds = tuple([int(each) if type(each) is float and is_exact(each) else each for each in bounds])
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
