@@ -182,7 +182,7 @@ class _Attempt:
         recorder.left, recorder.leave = natively, _leave
         self.world.may_divide = split
         self.world.output.effects = self._changed_so_far
-        self.machine = TorchMachine(self.world, step, native_errors=True)
+        self.machine = TorchMachine(self.world, step, may_break=split)
         recorder.steps = lambda: self.machine.steps
 
     def run(self) -> Region:

@@ -47,15 +47,16 @@ def begun(frame: Frame) -> tuple[list[Any], int, Any]:
 class TorchMachine(Machine):
     """A machine whose program cannot catch what stops capture.
 
-    `stop_at`: the step before which to raise `StopHere`; 0: none. `native_errors`: an error that a tensor operator
-    raises on fakes becomes what eager raises, or, where that is not certain, is a break.
+    `stop_at`: the step before which to raise `StopHere`; 0: none. An error that a tensor operator raises on fakes
+    becomes what eager raises, or, where that is not certain, is a break. `may_break`: whether the program goes on after
+    one; else it is the call that does, in eager.
     """
 
-    def __init__(self, world: Any, stop_at: int = 0, native_errors: bool = False) -> None:
+    def __init__(self, world: Any, stop_at: int = 0, may_break: bool = False) -> None:
         super().__init__(world)
         self.steps = 0
         self.stop_at = stop_at
-        self.native_errors = native_errors
+        self.may_break = may_break
         #: Exceptions, with the step that raised each first; 0: a `raise` statement, an unbound variable, or what eager
         #: raises.
         self.first_raised: dict[int, tuple[BaseException, int]] = {}
@@ -134,7 +135,7 @@ class TorchMachine(Machine):
         if fresh and id(error) not in self.first_raised:
             number = frame.code.instructions[frame.index - 1][0]
             certain = number == OP["RAISE_VARARGS"] or number not in STEP_NUMBERS
-            if self.native_errors and isinstance(error, Exception) and self._raised_by_operator(error):
+            if isinstance(error, Exception) and self._raised_by_operator(error):
                 eager = eager_error(self.world.recorder, frame, begun(frame)[0], error)
                 if eager is None:
                     raise break_for(error)
@@ -152,7 +153,8 @@ class TorchMachine(Machine):
 
     def _raised_by_operator(self, error: Exception) -> bool:
         """Whether the running instruction is an operation on a fake: what it raises may be worded otherwise, or be
-        wrong. What a dict that holds tensors raises, or the call of a function with them, is the program's own."""
+        wrong. What a dict that holds tensors raises, or the call of a function with them, is the program's own, unless
+        it tells of what stands for them. So is that of a number out of a tensor where none can break."""
         frame = self.frames[-1]
         number, argument = frame.code.instructions[frame.index - 1]
         stack, step, _ = begun(frame)
@@ -166,10 +168,11 @@ class TorchMachine(Machine):
             function = operands[1] if operands[0] is NULL else operands[0]
             if type(getattr(function, "__self__", None)) is Fake:
                 return True  # a method of a tensor
-            return any(map(_holds_number, operands)) or (
+            return (self.may_break and any(map(_holds_number, operands))) or (
                 self._is_operator(function) and any(map(_holds_fake, operands))
             )
-        return number in _OPERATIONS and any(_holds_fake(each, 1 if type(each) is tuple else 0) for each in operands)
+        holds = _holds_fake if self.may_break else _holds_tensor
+        return number in _OPERATIONS and any(holds(each, 1 if type(each) is tuple else 0) for each in operands)
 
     def _calls_torch(self, frame: Frame) -> bool:
         """Whether the running instruction calls something of torch's that is no operator: autograd, transforms."""
@@ -194,6 +197,10 @@ class TorchMachine(Machine):
 
 def _holds_number(value: Any) -> bool:
     return is_unbacked(value)
+
+
+def _holds_tensor(value: Any, depth: int) -> bool:
+    return type(value) is Fake or bool(depth) and any(_holds_tensor(each, depth - 1) for each in value)
 
 
 def _holds_fake(value: Any, depth: int = 3) -> bool:

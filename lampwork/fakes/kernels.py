@@ -75,6 +75,8 @@ _USUAL_TYPES = {
     "cpu": frozenset({torch.float32, torch.float64, torch.bfloat16}),
     "cuda": frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16}),
 }
+#: What errors say that are of types.
+_OF_TYPES = ("dtype", "scalar type")
 #: What errors that kernels raised have among their attributes.
 _REFUSED = "lampwork_refused"
 #: What calls gave that no kernel refused, by operator and metadata; emptied when it is large.
@@ -272,12 +274,11 @@ def _ask_for_types(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list
             with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
                 op(*arguments, **named)
             break
-        except NotImplementedError as error:
-            if "not implemented for" in str(error):
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            if any(word in str(error) for word in ("not implemented for", *_OF_TYPES)):
                 error.__dict__[_REFUSED] = True
                 raise
-        except (RuntimeError, ValueError, IndexError, TypeError):
-            continue  # the sizes, or so it may be
+            # else it is of the sizes, or may be
     _known[key] = None, False
 
 
@@ -496,7 +497,7 @@ def _raise_if_certain(op: _torch.Overload, error: Exception, tensors: list[torch
         or any(each.numel() == 0 for each in tensors)
         or not any(each.dtype in _INDEX_TYPES or each.dtype in _MASKS for each in tensors)
         or not any(word in op._schema.name for word in _READS_INDICES)
-        or any(word in str(error) for word in ("dtype", "scalar type"))
+        or any(word in str(error) for word in _OF_TYPES)
     )
     if certain:
         error.__dict__[_REFUSED] = True
