@@ -154,7 +154,8 @@ class TorchMachine(Machine):
     def _raised_by_operator(self, error: Exception) -> bool:
         """Whether the running instruction is an operation on a fake: what it raises may be worded otherwise, or be
         wrong. What a dict that holds tensors raises, or the call of a function with them, is the program's own, unless
-        it tells of what stands for them. So is that of a number out of a tensor where none can break."""
+        it names a stand-in. Where the graph cannot break, what a number out of a tensor raises is the program's own,
+        too: nothing can check it against eager."""
         frame = self.frames[-1]
         number, argument = frame.code.instructions[frame.index - 1]
         stack, step, _ = begun(frame)

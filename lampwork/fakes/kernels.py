@@ -57,15 +57,15 @@ _ELEMENTWISE = frozenset({
     "aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill", "aten::mse_loss_backward",
     "aten::smooth_l1_loss_backward", "aten::huber_loss_backward", "aten::binary_cross_entropy_backward",
 })  # fmt: skip
-#: Lists of numbers that make more elements are no arguments of calls whose sizes are cut.
-_MUCH = 1 << 12
+#: Numbers in a list may be the sizes of a result: where their product is larger, no call is made with cut sizes.
+_LARGEST_LISTED = 1 << 12
 #: What sizes of a large call are cut to, one after the other while the kernel refuses them.
 _CUTS = (2, 3, 8)
 #: What an operator is called that is not asked with sizes that are cut: some trust that sizes and numbers fit.
 _NOT_CUT = (
     "_backward", "fft", "fbgemm", "mkldnn", "cudnn", "miopen", "quantize", "pack", "choose_qparams", "diag",
 )  # fmt: skip
-#: Operators for PyTorch's own use that check their sizes. Others that are so are not asked.
+#: Private operators of PyTorch that check their sizes. Other private ones are not asked with cut sizes.
 _PRIVATE_BUT_CHECKED = (
     "aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax", "aten::_adaptive_avg_pool", "aten::_upsample",
     "aten::_prelu_kernel", "aten::_cdist_forward", "aten::_trilinear",
@@ -227,7 +227,7 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
         except Exception as error:
             sizes_vary = symbolic and exact and not (_has_nothing(args) or _has_nothing(result))
             if sizes_vary and not isinstance(error, NotImplementedError):
-                _seen_alone((args, kwargs))  # other sizes might not get it
+                _specialise((args, kwargs))  # other sizes might not get it
             raise
         if found is None:
             return None
@@ -243,7 +243,7 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
             return typed
     if symbolic:
         if _is_nothing_otherwise(result, specs):  # the program is compiled for the sizes of this call alone
-            _seen_alone(tensors)
+            _specialise(tensors)
             return _fakes(specs)
         return _laid_out(result, specs, tensors)
     return None if result is not None and _specs(result) == specs else _fakes(specs)
@@ -259,7 +259,7 @@ def _ask_for_types(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list
     if name.startswith("aten::_") and not name.startswith(_PRIVATE_BUT_CHECKED):
         return
     has_integers = not all(each.dtype.is_floating_point or each.dtype.is_complex for each in tensors)
-    if has_integers and any(word in name for word in _READS_INDICES) or any(map(_makes_much, (*args, kwargs))):
+    if has_integers and any(word in name for word in _READS_INDICES) or any(map(_lists_large_sizes, (*args, kwargs))):
         return
     try:
         key = (op, "types", _key(args, True), _key(kwargs, True))
@@ -282,14 +282,14 @@ def _ask_for_types(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list
     _known[key] = None, False
 
 
-def _makes_much(value: object) -> bool:
+def _lists_large_sizes(value: object) -> bool:
     """Whether the numbers of a list among the arguments might be the sizes of a large result."""
     if isinstance(value, dict):
         value = list(value.values())
     if not isinstance(value, (list, tuple)):
         return False
-    return math.prod([abs(each) for each in value if type(each) is int and each]) > _MUCH or any(
-        map(_makes_much, value)
+    return math.prod([abs(each) for each in value if type(each) is int and each]) > _LARGEST_LISTED or any(
+        map(_lists_large_sizes, value)
     )
 
 
@@ -403,18 +403,18 @@ def _seen(sizes: Any) -> tuple[int, ...]:
     return found
 
 
-def _seen_alone(value: Any) -> None:
-    """The program is compiled for the sizes among arguments that they have in this call."""
+def _specialise(value: Any) -> None:
+    """Guards every size among the arguments to be what it is in this call."""
     kind = type(value)
     if kind is Fake:
         _ = [int(each) for each in (*value.size(), *value.stride())]
     elif kind is torch.SymInt:
         int(value)
     elif kind is dict:
-        _seen_alone(list(value.values()))
+        _specialise(list(value.values()))
     elif kind is tuple or kind is list:
         for each in value:
-            _seen_alone(each)
+            _specialise(each)
 
 
 def _hint(size: Any, unknown: Any) -> Any:

@@ -24,12 +24,12 @@ class Raised:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._traces:
+        if self._traces and sys.gettrace() == self._begin:  # a debugger that the program has started stays
             sys.settrace(None)
 
     def has(self, error: BaseException) -> bool:
-        """Whether an error of its class, or of one derived from that, was raised."""
-        return any(issubclass(each, type(error)) for each in self._types)
+        """Whether an error of the same class was raised."""
+        return type(error) in self._types
 
     def _begin(self, frame: FrameType, event: str, argument: Any) -> Any:
         frame.f_trace_lines = False
