@@ -6,7 +6,8 @@ Shape rules and meta kernels leave checks to the kernels (types that have no ker
 from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
 of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
 alone are asked for, on tensors that are two long. Another operator on large tensors, or where contents decide sizes, is
-asked whether it has a kernel for the types, on tensors whose sizes are cut. On symbolic sizes it is asked at those of
+asked whether it has a kernel for the types, on tensors whose sizes are cut, and for the layouts and types of results
+where those of its operands are unusual, on reduced ones (`stand_ins.py`). On symbolic sizes it is asked at those of
 the call that is captured: for types, for the order of dimensions in memory, and for errors: those of types, and all
 where a tensor has no elements, as compiled programs do not call ATen then. Other calls are left to their rules.
 
@@ -28,14 +29,23 @@ from lampwork import _torch
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.strides import permuted, surely_same
-from lampwork.ir.size import span
+from lampwork.fakes.stand_ins import (
+    KEPT,
+    CannotAsk,
+    Layout,
+    Reduced,
+    TooLarge,
+    Whole,
+    cut,
+    fakes_in,
+    key_of,
+    seen,
+    stand_in,
+)
+from lampwork.fakes.strides import contiguous, permuted, surely_same
 
 #: Calls with storages or results of more elements are not made.
 LARGEST = 1 << 12
-_PLAIN = frozenset({
-    type(None), bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, torch.device,
-})  # fmt: skip
 #: What an operator is called that reads whole numbers as places, classes or lengths.
 _READS_INDICES = (
     "index", "gather", "scatter", "take", "put", "embedding", "nll", "segment", "hot", "bincount", "unpool",
@@ -70,6 +80,8 @@ _PRIVATE_BUT_CHECKED = (
     "aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax", "aten::_adaptive_avg_pool", "aten::_upsample",
     "aten::_prelu_kernel", "aten::_cdist_forward", "aten::_trilinear",
 )  # fmt: skip
+#: Operators whose results lie in the order of their dimensions, whatever their operands do: nothing is asked there.
+_IN_ORDER = frozenset({"aten::mm", "aten::addmm", "aten::bmm"})
 #: Types that nearly all kernels know.
 _USUAL_TYPES = {
     "cpu": frozenset({torch.float32, torch.float64, torch.bfloat16}),
@@ -89,14 +101,6 @@ class _Spec(NamedTuple):
     size: tuple[int, ...]
     stride: tuple[int, ...]
     device: torch.device
-
-
-class _CannotAsk(Exception):
-    """Nothing can stand for an argument."""
-
-
-class _TooLarge(Exception):
-    """The call would compute more than an answer is worth, or nobody knows its sizes yet."""
 
 
 def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], object]) -> Any:
@@ -119,7 +123,7 @@ def refusal(op: _torch.Overload, args: tuple, kwargs: dict) -> Exception | None:
     none, or nothing can stand for an argument. Operators may write in place. On a CPU, where a GPU is not asked.
 
     Callers keep it, so it has no traceback: that would keep all frames of the capture, and the program's objects."""
-    tensors = _fakes_in((args, kwargs))
+    tensors = fakes_in((args, kwargs))
     if not tensors:
         return None
     on_cpu = not all(each.is_cuda for each in tensors) or not _may_ask_a_gpu(op, tensors)
@@ -127,8 +131,8 @@ def refusal(op: _torch.Overload, args: tuple, kwargs: dict) -> Exception | None:
     for fill in _fills(op, not on_cpu):
         made: dict[int, torch.Tensor] = {}
         try:
-            arguments, named = (_stand_in(each, fill, made, False, on_cpu) for each in (args, kwargs))
-        except (RuntimeError, NotImplementedError, _TooLarge):
+            arguments, named = (stand_in(each, fill, made, cut, on_cpu) for each in (args, kwargs))
+        except (RuntimeError, NotImplementedError, TooLarge):
             return None
         try:
             with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
@@ -174,17 +178,6 @@ def _trusts_places_in_nothing(op: Any, tensors: list[Fake], result: Any) -> bool
     return result is None or _has_nothing(result) or _has_nothing(tensors)
 
 
-def _fakes_in(value: Any) -> list[Fake]:
-    kind = type(value)
-    if kind is Fake:
-        return [value]
-    if kind is dict:
-        value = value.values()
-    elif kind is not tuple and kind is not list:
-        return []
-    return [found for each in value for found in _fakes_in(each)]
-
-
 def _takes_places(op: Any) -> bool:
     """Whether it is `x[places]`: zeros are places in whatever has elements."""
     return op._schema.name == "aten::index"
@@ -197,9 +190,9 @@ def _is_elementwise(op: Any) -> bool:
 def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
     """Fakes that the kernel's results describe, where they differ from `result`; None: nothing is to be said against
     it. Raises what the kernel raises whatever tensors hold."""
-    exact = True
+    exact, whole = True, Whole(LARGEST)
     symbolic = _has_symbols(args) or _has_symbols(kwargs)
-    tensors = _fakes_in((args, kwargs))
+    tensors = fakes_in((args, kwargs))
     on_cpu = any([each.is_cuda for each in tensors]) and not _may_ask_a_gpu(op, tensors)  # noqa: C419  quicker
     if on_cpu and not (op._schema.name in _NOTHING_AS_ON_A_CPU and _has_nothing(tensors)):
         return None
@@ -208,22 +201,22 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
     try:
         try:
             if symbolic and _is_elementwise(op):
-                raise _TooLarge
-            key = (op, torch.get_default_dtype(), _key(args), _key(kwargs))
+                raise TooLarge
+            key = (op, torch.get_default_dtype(), key_of(args, whole.layout), key_of(kwargs, whole.layout))
             if not _is_small(result):
-                raise _TooLarge
-        except _TooLarge:
+                raise TooLarge
+        except TooLarge:
             if not _is_elementwise(op) and not (_takes_places(op) and tensors[0].is_cuda):
                 _ask_for_types(op, args, kwargs, tensors)
-                return None
+                return _reduced(op, args, kwargs, tensors, result)
             exact = False
-            key = (op, torch.get_default_dtype(), _key(args, True), _key(kwargs, True))
-    except (_CannotAsk, _TooLarge):
+            key = (op, torch.get_default_dtype(), key_of(args, cut), key_of(kwargs, cut))
+    except (CannotAsk, TooLarge):
         return None
     found = _known.get(key)
     if found is None:
         try:
-            found = _call(op, args, kwargs, exact, tensors[0].device if on_cpu else None)
+            found = _call(op, args, kwargs, whole.layout if exact else cut, tensors[0].device if on_cpu else None)
         except Exception as error:
             sizes_vary = symbolic and exact and not (_has_nothing(args) or _has_nothing(result))
             if sizes_vary and not isinstance(error, NotImplementedError):
@@ -245,32 +238,27 @@ def _ask(op: _torch.Overload, args: tuple, kwargs: dict, result: object) -> Any:
         if _is_nothing_otherwise(result, specs):  # the program is compiled for the sizes of this call alone
             _specialise(tensors)
             return _fakes(specs)
-        return _laid_out(result, specs, tensors)
+        return _laid_out(result, specs, tensors, whole)
     return None if result is not None and _specs(result) == specs else _fakes(specs)
 
 
 def _ask_for_types(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list[Fake]) -> None:
     """Raises what the kernel raises of element types that it does not know, whatever the sizes are."""
-    name = op._schema.name
     if all(each.dtype in _USUAL_TYPES.get(each.device.type, ()) for each in tensors):
         return
-    if any(word in name for word in _NOT_CUT):
-        return
-    if name.startswith("aten::_") and not name.startswith(_PRIVATE_BUT_CHECKED):
-        return
-    has_integers = not all(each.dtype.is_floating_point or each.dtype.is_complex for each in tensors)
-    if has_integers and any(word in name for word in _READS_INDICES) or any(map(_lists_large_sizes, (*args, kwargs))):
+    if not _may_change_sizes(op, args, kwargs, tensors):
         return
     try:
-        key = (op, "types", _key(args, True), _key(kwargs, True))
-    except (_CannotAsk, _TooLarge):
+        key = (op, "types", key_of(args, cut), key_of(kwargs, cut))
+    except (CannotAsk, TooLarge):
         return
     if key in _known:
         return
     for longest in _CUTS:
         made: dict[int, torch.Tensor] = {}
         try:
-            arguments, named = (_stand_in(each, torch.ones, made, False, longest=longest) for each in (args, kwargs))
+            layout_of = partial(cut, longest=longest)
+            arguments, named = (stand_in(each, torch.ones, made, layout_of) for each in (args, kwargs))
             with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
                 op(*arguments, **named)
             break
@@ -280,6 +268,66 @@ def _ask_for_types(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list
                 raise
             # else it is of the sizes, or may be
     _known[key] = None, False
+
+
+def _reduced(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list[Fake], result: object) -> Any:
+    """Fakes like those in `result`, of the types and with dimensions in the order that the kernel gives small operands
+    of such layouts; None where they are those. Asked where operands have two types, or lie in another order than that
+    of their dimensions: shape rules and meta kernels follow kernels elsewhere."""
+    try:
+        alike = len({each.dtype for each in tensors}) == 1
+        in_order = op._schema.name in _IN_ORDER
+        if (
+            result is None
+            or alike
+            and (in_order or all(seen(each.stride()) == contiguous(seen(each.size())) for each in tensors))
+        ):
+            return None
+        if not _may_change_sizes(op, args, kwargs, tensors) or _tells_sizes(op, args, kwargs):
+            return None
+        small = Reduced((*tensors, *fakes_in(result)))
+        key = (op, "reduced", torch.get_default_dtype(), key_of(args, small.layout), key_of(kwargs, small.layout))
+        found = _known.get(key)
+        if found is None:
+            try:
+                found = _call(op, args, kwargs, small.layout, None)
+            except Exception:  # of these sizes, or may be
+                found = None
+            _known[key] = found = found or (None, False)
+        specs, only_tensors = found
+        if not only_tensors:
+            return None
+        typed = _typed(result, specs)
+        laid_out = _laid_out(result if typed is None else typed, specs, tensors, small)
+        return typed if laid_out is None else laid_out
+    except (CannotAsk, TooLarge):
+        return None
+
+
+def _may_change_sizes(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list[Fake]) -> bool:
+    """Whether the kernel may be called with other sizes: it checks them, whatever numbers it is given."""
+    name = op._schema.name
+    if any(word in name for word in _NOT_CUT):
+        return False
+    if name.startswith("aten::_") and not name.startswith(_PRIVATE_BUT_CHECKED):
+        return False
+    has_integers = not all(each.dtype.is_floating_point or each.dtype.is_complex for each in tensors)
+    if has_integers and any(word in name for word in _READS_INDICES):
+        return False
+    return not any(map(_lists_large_sizes, (*args, kwargs)))
+
+
+def _tells_sizes(op: _torch.Overload, args: tuple, kwargs: dict) -> bool:
+    """Whether a number among the arguments may be a size, or a place, of the large tensors: it would not fit small
+    ones, and some kernels trust it."""
+    named = [*zip(operator(op).positional, args), *kwargs.items()]
+    return any(_holds_large_number(value) for name, value in named if not name.startswith("dim"))
+
+
+def _holds_large_number(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_large_number, value))
+    return type(value) is torch.SymInt or type(value) is int and abs(value) > KEPT
 
 
 def _lists_large_sizes(value: object) -> bool:
@@ -303,13 +351,14 @@ def _typed(result: object, specs: object) -> Any:
     return _in_each(_typed, result, specs)
 
 
-def _laid_out(result: object, specs: object, operands: list[Fake]) -> Any:
-    """Fakes like those in `result`, whose sizes vary, with dimensions in the order of the kernel's results, or with the
-    strides of an operand that has theirs; None where they are that already, or neither explains their strides."""
+def _laid_out(result: object, specs: object, operands: list[Fake], asked: Whole | Reduced) -> Any:
+    """Fakes like those in `result` with dimensions in the order of the kernel's results, or with the strides of an
+    operand that has theirs; None where they are that already, or neither explains their strides. `asked`: what stood
+    for the operands."""
     if type(result) is Fake and type(specs) is _Spec:
         try:
-            size, stride = _seen(result.size()), _seen(result.stride())
-        except _TooLarge:
+            size, stride = asked.size(result.size()), asked.stride(result.size(), result.stride())
+        except TooLarge:
             return None
         if size != specs.size or stride == specs.stride:
             return None
@@ -318,20 +367,21 @@ def _laid_out(result: object, specs: object, operands: list[Fake]) -> Any:
         strides = permuted(result.size(), order)
         if 0 in size and all([each < 2 for each in specs.stride]):  # noqa: C419  quicker
             strides = specs.stride
-        if _seen(strides) != specs.stride:
-            found = [each.stride() for each in operands if _is_laid_out(each, result.size(), specs.stride)]
+        if asked.stride(result.size(), strides) != specs.stride:
+            found = [each.stride() for each in operands if _is_laid_out(each, result.size(), specs.stride, asked)]
             if not found:
                 return None
             strides = found[0]
         return _torch.tensor_without_memory(Fake, tuple(result.size()), strides, result.dtype, result.device)
-    return _in_each(partial(_laid_out, operands=operands), result, specs)
+    return _in_each(partial(_laid_out, operands=operands, asked=asked), result, specs)
 
 
-def _is_laid_out(tensor: Fake, size: Sequence[int], stride: tuple[int, ...]) -> bool:
-    """Whether it has that size in every call, and those strides in the one that is captured."""
-    return surely_same(tensor.size(), size) and all(
-        (each if type(each) is int else _hint(each, None)) == seen for each, seen in zip(tensor.stride(), stride)
-    )
+def _is_laid_out(tensor: Fake, size: Sequence[int], stride: tuple[int, ...], asked: Whole | Reduced) -> bool:
+    """Whether it has that size in every call, and what stood for it those strides."""
+    try:
+        return surely_same(tensor.size(), size) and asked.stride(tensor.size(), tensor.stride()) == stride
+    except TooLarge:
+        return False
 
 
 def _in_each(made_of: Callable[[object, object], object], result: object, specs: object) -> Any:
@@ -349,34 +399,9 @@ def _is_nothing_otherwise(result: object, specs: object) -> bool:
     if type(result) is not Fake or type(specs) is not _Spec or not _has_nothing(result):
         return False
     try:
-        return _seen(result.stride()) != specs.stride
-    except _TooLarge:
+        return seen(result.stride()) != specs.stride
+    except TooLarge:
         return False
-
-
-def _key(value: Any, short: bool = False) -> Any:
-    """What a call depends on besides the contents of its tensors; hashable."""
-    kind = type(value)
-    if kind is Fake:
-        if value.device.type not in ("cpu", "cuda") or value.is_neg():
-            raise _CannotAsk
-        if short:
-            return value.dtype, _short(value), value.device, value.is_conj()
-        size, stride = _seen(value.size()), _seen(value.stride())
-        if span(size, stride) > LARGEST:
-            raise _TooLarge
-        return value.dtype, size, stride, value.device, value.is_conj()
-    if kind is torch.SymInt:
-        return int, _seen((value,))
-    if kind in _PLAIN:
-        if kind is torch.device and value.type != "cpu":
-            raise _CannotAsk
-        return kind, value
-    if kind is tuple or kind is list:
-        return kind, tuple([_key(each, short) for each in value])
-    if kind is dict:
-        return tuple([(name, _key(each, short)) for name, each in value.items()])
-    raise _CannotAsk
 
 
 def _has_symbols(value: Any) -> bool:
@@ -395,14 +420,6 @@ def _has_nothing(value: object) -> bool:
     return any(map(_has_nothing, value)) if isinstance(value, (tuple, list)) else False
 
 
-def _seen(sizes: Any) -> tuple[int, ...]:
-    """Sizes as they are in the call that is captured. Raises `_TooLarge` where contents decide."""
-    found = tuple([each if type(each) is int else _hint(each, None) for each in sizes])
-    if None in found:
-        raise _TooLarge
-    return found
-
-
 def _specialise(value: Any) -> None:
     """Guards every size among the arguments to be what it is in this call."""
     kind = type(value)
@@ -417,32 +434,23 @@ def _specialise(value: Any) -> None:
             _specialise(each)
 
 
-def _hint(size: Any, unknown: Any) -> Any:
-    """`size` in the call that is captured; `unknown` where contents decide."""
-    node = size.node
-    return unknown if node.sizes.by_contents(node.value) else node.hint
-
-
-def _short(fake: Fake, longest: int = 2) -> tuple[int, ...]:
-    """Its sizes, those that are longer cut to `longest`, as are those that contents decide."""
-    return tuple([min(longest, each if type(each) is int else _hint(each, longest)) for each in fake.size()])
-
-
 def _is_small(result: object) -> bool:
     if isinstance(result, torch.Tensor):
-        return math.prod(_seen(result.size())) <= LARGEST
+        return math.prod(seen(result.size())) <= LARGEST
     return all(map(_is_small, result)) if isinstance(result, (tuple, list)) else True
 
 
-def _call(op: Any, args: tuple, kwargs: dict, exact: bool, instead_of: torch.device | None) -> tuple[Any, bool] | None:
+def _call(
+    op: Any, args: tuple, kwargs: dict, layout_of: Callable[[Fake], Layout], instead_of: torch.device | None
+) -> tuple[Any, bool] | None:
     """Specs of what the kernel returns, and whether fakes can be made of them; None where it may depend on contents.
     The kernel is that for a CPU where one is asked instead of a device."""
     on_cpu = instead_of is not None
     error: Exception | None = None
-    for fill in _fills(op, not on_cpu and any(each.is_cuda for each in _fakes_in((args, kwargs)))):
+    for fill in _fills(op, not on_cpu and any(each.is_cuda for each in fakes_in((args, kwargs)))):
         made: dict[int, torch.Tensor] = {}
         try:
-            arguments, named = (_stand_in(each, fill, made, exact, on_cpu) for each in (args, kwargs))
+            arguments, named = (stand_in(each, fill, made, layout_of, on_cpu) for each in (args, kwargs))
         except (RuntimeError, NotImplementedError):
             return None
         if not made:
@@ -507,31 +515,6 @@ def _raise_if_certain(op: _torch.Overload, error: Exception, tensors: list[torch
 def is_refusal(error: BaseException | None) -> bool:
     """Whether a kernel raised it for a call of the program's, as it will when the call is made."""
     return error is not None and _REFUSED in error.__dict__
-
-
-def _stand_in(
-    value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: bool, on_cpu: bool = False, longest: int = 2
-) -> Any:
-    kind = type(value)
-    if kind is Fake:
-        found = made.get(id(value))
-        if found is None:
-            device = "cpu" if on_cpu else value.device
-            with _torch.kernels_only():
-                if exact:
-                    size, stride = _seen(value.size()), _seen(value.stride())
-                    found = fill(span(size, stride), dtype=value.dtype, device=device).as_strided(size, stride)
-                else:
-                    found = fill(_short(value, longest), dtype=value.dtype, device=device)
-            made[id(value)] = found = found.conj() if value.is_conj() else found
-        return found
-    if kind is tuple or kind is list:
-        return kind([_stand_in(each, fill, made, exact, on_cpu, longest) for each in value])
-    if kind is torch.SymInt:
-        return _seen((value,))[0]
-    if kind is dict:
-        return {name: _stand_in(each, fill, made, exact, on_cpu, longest) for name, each in value.items()}
-    return value
 
 
 def _specs(value: object, device: torch.device | None = None) -> Any:

@@ -31,6 +31,8 @@ from lampwork.ir.size import (
     coefficient,
     evaluate,
     floordiv,
+    maximum,
+    minimum,
     mod,
     mul,
     substitute,
@@ -238,7 +240,11 @@ def numbers_of(
         value = _defined(stack.pop(), locals_)
         if not isinstance(value, Compute) or any(value == other for other, _ in (*bound, *found)):
             continue
-        if value.op in ("minimum", "maximum") and value.dtype == "int64" and _as_size(value, locals_) is None:
+        if (
+            value.op in ("minimum", "maximum")
+            and value.dtype == "int64"
+            and _as_size(value, locals_, (*bound, *found)) is None
+        ):
             symbol = Symbol(f"of a condition: {len(bound) + len(found)}", -INFINITY, INFINITY)
             limits = [add(symbol, mul(low, -1)) for low in _limits(value, "maximum", locals_)]
             limits += [add(high, mul(symbol, -1)) for high in _limits(value, "minimum", locals_)]
@@ -254,14 +260,12 @@ def _limits(value: Expr, op: str, locals_: Mapping[str, Expr]) -> Iterator[Size]
     """What an integer is no less than (`maximum`), or no more than (`minimum`), as sizes."""
     other = "minimum" if op == "maximum" else "maximum"
     value = _defined(value, locals_)
-    found = _as_size(value, locals_)
-    if found is not None:
-        yield found
-    elif isinstance(value, Compute):
+    if isinstance(value, Compute):
         if value.op == op:
             for arg in value.args:
                 yield from _limits(arg, op, locals_)
-        elif value.op == other:  # both sides have to be
+            return
+        if value.op == other:  # both sides have to be
             left, right = (list(_limits(arg, op, locals_)) for arg in value.args)
             for one in left:
                 if any(
@@ -275,8 +279,13 @@ def _limits(value: Expr, op: str, locals_: Mapping[str, Expr]) -> Iterator[Size]
                     for one in left
                 ):
                     yield two
-        elif value.op in ("cast", "asserted"):
+            return
+        if value.op in ("cast", "asserted"):
             yield from _limits(value.args[0], op, locals_)
+            return
+    found = _as_size(value, locals_)
+    if found is not None:
+        yield found
 
 
 def _defined(value: Expr, locals_: Mapping[str, Expr]) -> Expr:
@@ -304,6 +313,11 @@ def _as_size(value: Expr, locals_: Mapping[str, Expr], bound: Sequence[tuple[Exp
             divided = floordiv if value.op == "floordiv" else mod
             return divided(left, right) if bounds(right)[0] > 0 else None
         return mul(left, right) if value.op == "mul" else add(left, right if value.op == "add" else mul(right, -1))
+    if isinstance(value, Compute) and value.op in ("minimum", "maximum") and value.dtype == "int64":
+        left, right = (_as_size(arg, locals_, bound) for arg in value.args)
+        if left is None or right is None:
+            return None
+        return (minimum if value.op == "minimum" else maximum)(left, right)
     return None
 
 

@@ -168,7 +168,8 @@ class Program:
         return "\n".join(lines) + "\n"
 
     def function(self, variant: str = PLAIN, names: dict[str, Any] | None = None, device: str = "cpu") -> Callable:
-        """The program as a Python function with globals of its own, its constants on that device.
+        """The program as a Python function with globals of its own, its constants on that device. On a CPU, all that it
+        moves stays there.
 
         Constants are copies: an operator may return one as it is (`atleast_2d`), and what comes after write to it.
         """
@@ -186,6 +187,8 @@ class Program:
                 known.update({f"made_{name}": partial(getattr(torch, name), device=device) for name in _FACTORIES})
                 text = _MAKES.sub(r"made_\1(", text)
             known = {name: each.to(device) if isinstance(each, torch.Tensor) else each for name, each in known.items()}
+        else:
+            known = {name: torch.device("cpu") if type(each) is torch.device else each for name, each in known.items()}
         file = f"<fuzz {self.seed} {variant}>"
         exec(compile(text, file, "exec"), known)
         return known["program"]

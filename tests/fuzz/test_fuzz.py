@@ -404,3 +404,9 @@ def test_what_a_later_call_writes_to_is_found():
     assert found is not None and (found.kind, found.where, found.call) == (judge.WRONG_VALUES, "result 0", 0)
     found = check(program, Planted(r"^(.*)$", r"again(\1)", again=lambda x: memory.copy_(x).clone())).finding
     assert found is None
+
+
+def test_on_a_cpu_all_that_a_program_moves_stays_there():
+    statements = (Statement(("v0",), "torch.arange(3).to(constant0)"),)
+    program = Program(0, (), statements, ("v0",), (Call(0),), names={"constant0": torch.device("meta")})
+    assert program.function()()[0].device.type == "cpu"

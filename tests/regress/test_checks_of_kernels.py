@@ -108,6 +108,35 @@ def test_results_are_laid_out_as_by_kernels(name):
         torch.testing.assert_close(left, right)
 
 
+permuted = lambda *size: torch.rand(size).permute(*reversed(range(len(size))))
+LARGE = {
+    "losses of two layouts": (
+        lambda x, y: F.binary_cross_entropy(x, y, reduction="none"), torch.rand(30, 20, 10), permuted(10, 20, 30),
+    ),
+    "losses of rows apart": (lambda x, y: F.smooth_l1_loss(x, y, reduction="none"), *[torch.rand(2, 80, 90)[1::2]] * 2),
+    "margins of one column": (
+        lambda x, y: F.soft_margin_loss(x, y, reduction="none"), torch.rand(60, 1, 90), permuted(90, 1, 60),
+    ),
+    "squares of one column": (
+        lambda x, y: F.mse_loss(x, y, reduction="none"), torch.rand(60, 1, 90), permuted(90, 1, 60),
+    ),
+    "rolled": (lambda x, y: torch.roll(x, 1, 3), torch.rand(6000).as_strided((30, 20, 1, 10), (200, 1, 200, 20)), 0),
+    "stacked": (lambda x, y: torch.stack((x, x), -1), torch.rand(9000).as_strided((1, 1, 90, 100), (9000, 1, 100, 1)), 0),
+    "losses of two types": (
+        lambda x, y: F.binary_cross_entropy_with_logits(x, y), torch.rand(60, 90).double(), torch.rand(60, 90),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_large_results_are_laid_out_as_by_kernels(name, dynamic):
+    program, x, y = LARGE[name]
+    expected, found = program(x, y), lampwork.compile(program, dynamic=dynamic)(x, y)
+    assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
+    torch.testing.assert_close(found, expected)
+
+
 def test_views_of_a_part_of_a_leaf_at_any_size():
     """A tensor with a history has symbolic sizes, and is viewed."""
     program = lambda x: x[1::3].unsqueeze(0) * 2

@@ -208,3 +208,15 @@ def test_diagonals_whose_rows_or_columns_are_picked(offset):
         lambda x, y, i: torch.diag_embed(x, offset)[:, i],
     ):
         assert torch.equal(lampwork.compile(program, options={"cache": False})(x, y, index), program(x, y, index))
+
+
+@pytest.mark.parametrize("rows, width", [(3, 2), (900, 5)])
+def test_windows_that_hold_a_picked_row(rows, width):
+    """Which windows hold it is a condition on the least of two numbers, one of which a tensor holds."""
+    program = lambda x, i, y: x.scatter_reduce(1, i % 16, y, "amax").unfold(1, width, 1) * 1
+    compiled = lampwork.compile(program, options={"cache": False})
+    for function_ in (program, compiled):
+        x, y = torch.rand(1, rows, 1), torch.full((1, 1, 1), 2.0, requires_grad=True)
+        function_(x, torch.tensor([[[1]]]), y).sum().backward()
+        assert y.grad.item() == 2
+    assert not lampwork.stats(compiled)["fallbacks"]
