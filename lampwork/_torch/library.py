@@ -135,11 +135,15 @@ def schema_text(name: str) -> str:
         return ""
 
 
+#: Dispatch keys of derivatives: of all devices, and of each.
+_AUTOGRAD_KEYS = tuple(name for name in torch._C.DispatchKey.__members__ if name.startswith("Autograd"))
+
+
 def has_python_derivative(name: str) -> bool:
     """Whether Python code was registered as the derivative of the operator `name` (`torch.library.register_autograd`,
     `Library.impl` for a dispatch key of autograd)."""
-    place = name.removesuffix(".default").replace("::", "/") + "/Autograd"
-    return any(key.startswith(place) for key in torch.library._impls)
+    place = name.removesuffix(".default").replace("::", "/")
+    return any(f"{place}/{key}" in torch.library._impls for key in _AUTOGRAD_KEYS)
 
 
 def derivative_in_python(name: str) -> tuple[object, ...]:
