@@ -45,11 +45,15 @@ def free_nodes(graph: torch.fx.Graph) -> None:
     them would look at each several times."""
     root = graph._root
     node = root._next
+    put = object.__setattr__  # `Node`'s own keeps the table of nodes in step, which is emptied below
     while node is not root:
         following = node._next
         node.meta.clear()
         node.users.clear()
-        node._args, node._kwargs, node._prev, node._next = (), {}, None, None
+        put(node, "_args", ())
+        put(node, "_kwargs", {})
+        put(node, "_prev", None)
+        put(node, "_next", None)
         node._input_nodes.clear()
         node = following
     root._prev = root._next = root

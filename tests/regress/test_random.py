@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
+import random
 
+import numpy
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -58,3 +62,24 @@ def test_capture_draws_nothing():
     expected = program(torch.zeros(3))
     torch.manual_seed(0)
     assert torch.equal(compiled(torch.zeros(3)), expected)
+
+
+@pytest.mark.parametrize("op", [operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float32, torch.complex64])
+@pytest.mark.parametrize(
+    "draw", [random.random, lambda: numpy.random.choice([0.5, 2.0]), lambda: numpy.random.choice(3)]
+)
+def test_operators_beside_numbers_that_are_drawn(op, dtype, draw):
+    """What eager refuses beside a float (differences of bools) was computed; numpy's numbers broke the graph."""
+    outcomes = []
+    for function in (op, lampwork.compile(lambda x, op=op: op(x, draw()))):
+        random.seed(4), numpy.random.seed(4)
+        x = torch.arange(1, 4).to(dtype)
+        try:
+            outcomes.append(function(x, draw()) if function is op else function(x))
+        except Exception as error:
+            outcomes.append((type(error), str(error)))
+    if type(outcomes[0]) is tuple:
+        assert outcomes[1] == outcomes[0]
+    else:
+        torch.testing.assert_close(outcomes[1], outcomes[0])

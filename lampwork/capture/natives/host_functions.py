@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy
 
+from lampwork.capture.bytecode.decode import decode
 from lampwork.capture.machine import Answer
 from lampwork.capture.machine.values import Enter
 from lampwork.capture.outside.overlay import Break
@@ -49,6 +50,7 @@ _CLOCKS: dict[Any, type] = {
 }
 #: Methods of numpy's generators that change an argument, or hand out the generator's parts.
 _NUMPY_LEFT_OUT = frozenset({"shuffle", "permuted", "spawn", "get_state", "set_state", "bytes"})
+_LEGACY = numpy.random.RandomState
 _LONGEST_LIST = 64
 
 
@@ -204,17 +206,20 @@ def _shuffle(world: Any, generator: Any, x: Any) -> Any:
 
 def _get_state(world: Any, generator: Any) -> Any:
     """The state of a generator: something that may be kept and handed back, and that nobody looks into."""
-    stand_in = random.Random(0).getstate()
+    return _state_of(world, random.Random(0).getstate(), _call(world, generator, "getstate", (), {}))
+
+
+def _state_of(world: Any, stand_in: Any, found: HostResult) -> Any:
     world.loader.opaque.add(id(stand_in))
-    world.loader.host_objects[id(stand_in)] = stand_in, _call(world, generator, "getstate", (), {})
+    world.loader.host_objects[id(stand_in)] = stand_in, found
     return stand_in
 
 
-def _set_state(world: Any, generator: Any, state: Any) -> None:
+def _set_state(world: Any, generator: Any, state: Any, name: str = "setstate") -> None:
     _, found = world.loader.host_objects.get(id(state), (None, None))
     if found is None or id(state) not in world.loader.opaque:
         raise Break("native-argument", "the state of a generator is set to what the program got from outside, or made")
-    world.host_calls.make(call_method, (_owner(world, generator), "setstate", found))
+    world.host_calls.make(call_method, (_owner(world, generator), name, found))
 
 
 # numpy ----------------------------------------------------------------------------------------------------------------
@@ -248,6 +253,30 @@ def _method_of_numpy(name: str) -> Callable:
         return UnknownArray(world.host_calls.array_input(result, numpy.asarray(example)), kind is not numpy.ndarray)
 
     return answer
+
+
+def _get_state_of_numpy(world: Any, generator: Any, legacy: Any = True) -> Any:
+    if type(generator) is not _LEGACY or type(legacy) is not bool:
+        raise Break("unknown-native", f"the state of a {type(generator).__qualname__} is asked for")
+    fresh = _LEGACY(0)
+    stand_in = fresh.get_state(legacy=True) if legacy else fresh.get_state(legacy=False)
+    return _state_of(world, stand_in, _call(world, generator, "get_state", (), {"legacy": legacy}))
+
+
+def _set_state_of_numpy(world: Any, generator: Any, state: Any) -> None:
+    if type(generator) is not _LEGACY:
+        raise Break("unknown-native", f"the state of a {type(generator).__qualname__} is set")
+    _set_state(world, generator, state, "set_state")
+
+
+def _seed_numpy(seed: Any = None) -> None:
+    """`numpy.random.seed`, which is written in C, for the generator that numpy starts with."""
+    numpy.random.mtrand._rand.seed(seed)
+
+
+# Code of lampwork is left to CPython. This is the program's.
+_code = decode(_seed_numpy.__code__)
+_code.hidden, _code.is_native = True, False
 
 
 # Clocks ---------------------------------------------------------------------------------------------------------------
@@ -311,5 +340,8 @@ NATIVES: dict[Any, Answer] = {
         for name, method in vars(cls).items()
         if callable(method) and not name.startswith("_") and name not in _NUMPY_LEFT_OUT
     },
+    _LEGACY.get_state: _get_state_of_numpy,
+    _LEGACY.set_state: _set_state_of_numpy,
+    numpy.random.seed: lambda world, *args, **kwargs: Enter(_seed_numpy, args, kwargs),
     **{make: functools.partial(_generator_made, make) for make in _MAKERS},
 }

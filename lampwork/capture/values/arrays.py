@@ -90,6 +90,9 @@ class ArrayFamily(StandInFamily):
     # -- operators
 
     def binary(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is Fake and type(right) is UnknownArray and right.scalar and right.dtype.kind in "fi":
+            # A tensor takes numpy's numbers for Python's.
+            return self.world.binary_op(op, left, item(self.world.recorder, right.tensor))
         if op is operator.truediv and Fake not in (type(left), type(right)):
             left, right = counted(left), counted(right)
         return _operate(self.world, op, left, right)

@@ -377,6 +377,7 @@ def compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
         operands = (tensor.float(), wide) if tensor is left else (wide, tensor.float())
         return plain(*operands).to(tensor.dtype)
     if number.kind is float and not tensor.is_floating_point() and not tensor.is_complex():
+        _ = plain(tensor, 1.5) if tensor is left else plain(1.5, tensor)  # what eager refuses beside a float
         tensor = tensor.to(torch.get_default_dtype())
         left, right = (tensor, number) if number is right else (number, tensor)
     if tensor is left:
