@@ -43,7 +43,7 @@ from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, LeftToEager
 from lampwork.capture.record.recorder import Recorder
 from lampwork.capture.steps import StopHere, TorchMachine
-from lampwork.capture.stops import described, diagnostic_of, graph_break, guards_so_far, location_of, name_of
+from lampwork.capture.stops import described, diagnostic_of, graph_break, guards_so_far, location_of
 from lampwork.capture.values.unbacked_numbers import check_assumed
 from lampwork.capture.world import TorchWorld
 from lampwork.config import Settings, environment
@@ -52,6 +52,7 @@ from lampwork.fakes.nodes import SizeNode
 from lampwork.fakes.numbers import NumberNode
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.differentiation import Joint
+from lampwork.ir.location import name_of
 from lampwork.ir.operations import subclasses
 from lampwork.ir.region import Outcome, Raise, Region, Return
 from lampwork.ir.template import (

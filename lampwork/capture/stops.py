@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import traceback
 import types
@@ -81,13 +80,6 @@ def _raised_at(error: BaseException) -> Location:
     places = traceback.extract_tb(error.__traceback__)
     inner = [place for place in places if not place.filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY))]
     return Location(inner[-1].filename, inner[-1].lineno or 0) if inner else Location()
-
-
-def name_of(function: Any) -> str:
-    """What reports call the program."""
-    if isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 def location_of(function: Any) -> Location:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.kernels import refusal
 from lampwork.fakes.numbers import number_behind
@@ -25,8 +26,11 @@ _MAKERS = {
     "scalar_tensor": "s",
 }  # fmt: skip
 
-#: Operators whose numbers say how many elements there are: asked for the largest, they would make as many.
-_COUNTED = frozenset({"arange", "range"})
+#: Operators that make as many elements as their numbers say.
+_RANGES = frozenset({"arange", "linspace", "logspace"})
+
+#: No longer range is made to learn whether it can be.
+_LONGEST_RANGE = 1 << 12
 
 #: Types whose largest number programs exceed.
 _NARROW = frozenset({torch.float16})
@@ -62,6 +66,18 @@ class _Limits(NamedTuple):
     infinite: bool
     error: Exception | None
     of_nan: Exception | None = None
+
+
+#: What eager's errors call types of elements.
+_NAMES = {
+    torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16", torch.float32: "float", torch.float64: "double",
+    torch.bool: "bool", torch.complex64: "c10::complex<float>", torch.complex128: "c10::complex<double>",
+}  # fmt: skip
+
+
+def _misfit(dtype: torch.dtype) -> RuntimeError:
+    name = _NAMES.get(dtype) or f"{str(dtype).removeprefix('torch.')}_t"
+    return RuntimeError(f"value cannot be converted to type {name} without overflow")
 
 
 def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
@@ -109,7 +125,7 @@ def _numbers_of(op: Operator) -> tuple[tuple[int, str], ...]:
     """Positions and names of the arguments that are numbers of any type."""
     if op.overload.namespace != "aten" or op.is_random or op.kind not in ("functional", "inplace"):
         return ()
-    if op.overload._schema.name.removeprefix("aten::") in _COUNTED:
+    if op.overload._schema.name == "aten::range":
         return ()
     return tuple(
         (position, argument.name)
@@ -125,7 +141,12 @@ def _refuse(op: Operator, args: tuple, kwargs: dict, position: int, name: str) -
         if name == _MAKERS[base]:
             if base == "full" and type(number) is int and kwargs.get("dtype") is None:
                 refuse_misfit(number, torch.int64)
-            _refuse_to_make(number, args, kwargs)
+            if not _takes_any_half(base, args, kwargs):
+                _refuse_to_make(number, args, kwargs)
+        return
+    if base in _RANGES:
+        if name in ("start", "end", "step"):
+            _refuse_in_range(op, number, base, args, kwargs)
         return
     if type(number) is complex:
         error = refusal(op.overload, args, kwargs)
@@ -147,6 +168,46 @@ def _refuse(op: Operator, args: tuple, kwargs: dict, position: int, name: str) -
         raise type(limits.error)(*limits.error.args)
 
 
+def _takes_any_half(base: str, args: tuple, kwargs: dict) -> bool:
+    """Whether a tensor of a half type is filled in a way that makes infinities of large numbers: a tensor of one
+    element is on a CPU, and what is made of nothing but the number everywhere."""
+    if base == "constant_pad_nd":
+        return False
+    tensor = args[0] if isinstance(args[0], torch.Tensor) else None
+    dtype = kwargs.get("dtype") or (torch.get_default_dtype() if tensor is None else tensor.dtype)
+    if dtype not in (torch.float16, torch.bfloat16):
+        return False
+    if base == "scalar_tensor":
+        return True
+    device = kwargs.get("device") or (torch.get_default_device() if tensor is None else tensor.device)
+    size = args[0].size() if base == "full_like" else args[1] if base == "new_full" else args[0]
+    return torch.device(device).type == "cpu" and all(type(each) is int and each == 1 for each in size)
+
+
+def _refuse_in_range(op: Operator, number: Any, base: str, args: tuple, kwargs: dict) -> None:
+    """The same of a number that a range is made of. The kernel is asked to make it, or its ends."""
+    if type(number) is torch.SymFloat:
+        is_long = base != "arange" and isinstance(args[2], int) and args[2] > 1
+        if is_long:  # `arange` computes in double precision
+            refuse_unknown(number, kwargs.get("dtype") or torch.get_default_dtype())
+        return
+    if not all(isinstance(each, (int, float, torch.dtype, torch.layout, torch.device, type(None)))
+               for each in (*args, *kwargs.values())):  # fmt: skip
+        return
+    given = list(args)
+    if base != "arange":
+        given[2] = min(given[2], 2)
+    elif not _is_short_range(given):
+        return
+    with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
+        op.overload(*given, **{**kwargs, "device": "cpu"})
+
+
+def _is_short_range(numbers: Sequence[float]) -> bool:
+    start, end, step = (*numbers, 1) if len(numbers) == 2 else (0, *numbers, 1) if len(numbers) == 1 else numbers
+    return bool(step) and abs(end - start) <= _LONGEST_RANGE * abs(step)
+
+
 def _refuse_to_make(number: Any, args: tuple, kwargs: dict) -> None:
     """The same of a number that a tensor is filled with, in the type of its elements."""
     dtype = kwargs.get("dtype")
@@ -155,7 +216,7 @@ def _refuse_to_make(number: Any, args: tuple, kwargs: dict) -> None:
     if not has_64_bits(number) and (dtype is None or not (dtype.is_floating_point or dtype.is_complex)):
         raise RuntimeError("value cannot be converted to type int64_t without overflow")
     if type(number) is torch.SymFloat:
-        _refuse_unknown(number, dtype or torch.get_default_dtype())
+        refuse_unknown(number, dtype or torch.get_default_dtype())
     elif dtype is not None:
         refuse_misfit(number, dtype)
 
@@ -255,24 +316,25 @@ def refuse_misfit(number: complex | torch.SymInt, dtype: torch.dtype) -> None:
         else:
             return
     if not fits(number, dtype):
-        kind = str(dtype).removeprefix("torch.")
-        raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+        raise _misfit(dtype)
 
 
 def refuse_exponent(number: object, dtype: torch.dtype | None) -> None:
     """Raises eager's error for an exponent that varies of elements of that type: single precision takes it as
     double."""
     if dtype is not torch.float32:
-        _refuse_unknown(number, dtype)
+        refuse_unknown(number, dtype)
 
 
-def _refuse_unknown(number: object, dtype: torch.dtype | None) -> None:
-    if type(number) is torch.SymFloat and dtype in _FLOATS and (dtype in _NARROW or _is_given(number)):
+def refuse_unknown(number: object, dtype: torch.dtype | None) -> None:
+    """As `refuse_misfit`, of a float that varies, and is no infinity."""
+    if dtype is None or dtype not in _FLOATS:
+        return
+    if type(number) is torch.SymFloat and (dtype in _NARROW or _is_given(number)):
         limit = torch.finfo(dtype).max
         infinite = float("inf")
         if (number > limit and number != infinite) or (number < -limit and number != -infinite):
-            kind = str(dtype).removeprefix("torch.")
-            raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+            raise _misfit(dtype)
 
 
 def _is_given(number: torch.SymFloat) -> bool:

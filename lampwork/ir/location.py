@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from typing import Any
+
 from lampwork.ir.record import record
 
 
@@ -12,6 +16,14 @@ class Location:
     file: str = ""
     line: int = 0
     module: str = ""
+
+
+def name_of(function: Any) -> str:
+    """What reports call a callable. What has no name is not asked for it: its `__getattr__` may be the program's."""
+    if isinstance(function, functools.partial):
+        function = function.func
+    has_one = inspect.getattr_static(function, "__qualname__", None) is not None
+    return has_one and getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 @record

@@ -38,7 +38,7 @@ from lampwork.errors import (
 )
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
-from lampwork.ir.location import Location
+from lampwork.ir.location import Location, name_of
 from lampwork.ir.program import Check
 from lampwork.ir.region import Continue
 from lampwork.runtime import stances
@@ -165,8 +165,7 @@ class CompiledFunction:
 
     @property
     def name(self) -> str:
-        function = self.function
-        return getattr(function, "__qualname__", None) or type(function).__qualname__
+        return name_of(self.function)
 
     @property
     def is_foreign(self) -> bool:

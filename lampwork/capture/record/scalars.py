@@ -471,13 +471,16 @@ def _scaled(scalars: Scalars, x: Any, factor: Any, dtype: torch.dtype) -> Any:
 
 
 def _elu(scalars: Scalars, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
-    """As its kernels write it, where results are not scaled once more: NaN is not above zero."""
+    """As its kernels write it, where results are not scaled once more: NaN is neither above zero nor below."""
     if _result_type(x) is not x.dtype or type(scale) is torch.SymFloat or scale != 1:
         return None
     wide = scalars.wide(x)
     below = scalars.run(aten.expm1.default, _scaled(scalars, wide, input_scale, x.dtype))
-    is_above = scalars.run(aten.gt.Scalar, wide, 0)
-    result = scalars.run(aten.where.self, is_above, wide, _scaled(scalars, below, alpha, x.dtype))
+    below = _scaled(scalars, below, alpha, x.dtype)
+    if x.is_cuda:  # `elu_curves_at_zero` in `backends/`
+        result = scalars.run(aten.where.self, scalars.run(aten.gt.Scalar, wide, 0), wide, below)
+    else:
+        result = scalars.run(aten.where.self, scalars.run(aten.lt.Scalar, wide, 0), below, wide)
     return scalars.narrow(result, x.dtype)
 
 

@@ -33,7 +33,7 @@ from lampwork.capture.values.subclasses import has_wrapper
 from lampwork.capture.values.unbacked_numbers import as_size, item, items
 from lampwork.capture.values.walk import classes_in, holds
 from lampwork.fakes.numbers import number_behind
-from lampwork.fakes.overflow import has_64_bits, refuse_misfit
+from lampwork.fakes.overflow import has_64_bits, refuse_misfit, refuse_unknown
 from lampwork.fakes.symbolic import by_contents
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class TensorCalls:
             args = (*args[:2], self._item(args[2]))
         if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:
             if is_backed(args[0]):
+                if function is torch.scalar_tensor and (kwargs.get("dtype") or torch.float32) is torch.float32:
+                    refuse_unknown(self.world.families.scalar.symbolic(args[0]), torch.float32)
                 made = self._tensor_of_number(*args, **kwargs)
             elif function is torch.scalar_tensor:
                 made = None
