@@ -186,6 +186,8 @@ def _takes_any_half(base: str, args: tuple, kwargs: dict) -> bool:
 
 def _refuse_in_range(op: Operator, number: Any, base: str, args: tuple, kwargs: dict) -> None:
     """The same of a number that a range is made of. The kernel is asked to make it, or its ends."""
+    if base != "arange" and len(args) < 3:
+        return
     if type(number) is torch.SymFloat:
         is_long = base != "arange" and isinstance(args[2], int) and args[2] > 1
         if is_long:  # `arange` computes in double precision
