@@ -181,7 +181,7 @@ class Calls(Part):
             raise TypeError(
                 f"{function_text(function)} argument after * must be an iterable, not {type(values).__name__}"
             )
-        return tuple(self.collect(values))
+        return tuple(self.collect(values, asks=True))
 
 
 def _fill(kept: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,9 +178,19 @@ class Iteration(Part):
             return InterpretedIterator(self, iterator)
         return iterator
 
-    def collect(self, values: Any) -> list[Any]:
-        """`list(values)`."""
-        return list(self.native_iterable(values))
+    def collect(self, values: Any, asks: bool = False) -> list[Any]:
+        """`list(values)`. `asks`: see `native_elements`."""
+        return list(self.native_elements(values) if asks else self.native_iterable(values))
+
+    def native_elements(self, values: Any) -> Any:
+        """`native_iterable` for what makes a list of it, and asks how long that will be when it has the iterator: a
+        `__len__` or `__length_hint__` written in Python may raise."""
+        iterable = self.native_iterable(values)
+        if iterable is not values and any(
+            self.python_special(values, name) is not UNBOUND for name in ("__len__", "__length_hint__")
+        ):
+            self.machine.call(operator.length_hint, (values, 8))
+        return iterable
 
     # -- unpacking
 
@@ -270,7 +281,7 @@ class Iteration(Part):
             and self.special(values, "__getitem__") is UNBOUND
         ):
             raise TypeError(f"Value after * must be an iterable, not {type(values).__name__}")
-        target.extend(self.native_iterable(values))
+        target.extend(self.native_elements(values))
 
     def set_update(self, target: set[Any], values: Any) -> None:
         target.update(self.native_iterable(values))

@@ -72,12 +72,18 @@ def _reversed(world: Any, *args: Any) -> Any:
     return world.call_native(reversed, args, {})
 
 
+#: Natives that ask how long an iterable is, for the list that they make of it.
+_ASK_LENGTH = frozenset({list, tuple, list.extend, str.join, bytes.join, sorted})
+
+
 def _consumer(native: Any, positions: Any = (0,), reads_sets: bool = False) -> None:
     """A native that iterates the arguments at these positions ("all": every one; "others": all but the first).
 
     One that reads sets takes what they hold, whatever an `__iter__` of their class says."""
 
     def iterable(world: Any, value: Any) -> Any:
+        if native in _ASK_LENGTH:
+            return world.native_elements(value)
         return value if reads_sets and is_a(value, (set, frozenset)) else world.native_iterable(value)
 
     polyfill, subject = POLYFILLS.get(native, (None, 0))
@@ -151,7 +157,7 @@ def _keyed(native: Any, consumes: bool) -> None:
         if "key" in kwargs:
             kwargs["key"] = callback(world, kwargs["key"])
         if consumes and len(args) == 1:
-            args = (world.native_iterable(args[0]),)
+            args = (world.native_elements(args[0]) if native in _ASK_LENGTH else world.native_iterable(args[0]),)
         return world.call_native(native, args, kwargs)
 
     INTRINSICS[native] = answer

@@ -67,7 +67,7 @@ def _keyed(native: Any) -> Any:
                 return found
         if len(args) == 1:
             unordered = None if "key" in kwargs else in_any_order(world, args[0])
-            args = (world.collect(args[0]) if unordered is None else unordered,)
+            args = (world.collect(args[0], asks=native is sorted) if unordered is None else unordered,)
         key, default = kwargs.get("key"), kwargs.get("default", MISSING)
         if (
             not args

@@ -58,7 +58,7 @@ def native_operator(world: TorchWorld, op: Any, left: Any, right: Any) -> Any:
     elif plain is operator.mod and isinstance(left, (str, bytes)) and not world.data.is_data(right):
         return percent(world, left, right)
     elif op is operator.iadd and isinstance(left, _EXTENDED):
-        right = world.native_iterable(right)
+        right = world.native_elements(right) if isinstance(left, list) else world.native_iterable(right)
     elif op is operator.ior and isinstance(left, dict):
         right = as_pairs(world, right)
     elif op is operator.or_ and isinstance(left, dict) and isinstance(right, dict):
@@ -118,7 +118,8 @@ def _asked(native: Any, numbers: tuple[int, ...] = (), elements: Any = (), named
             if position >= len(made):
                 break
             if is_object(made[position]):
-                made[position] = world.native_iterable(made[position])
+                taken = world.native_elements if native is itertools.product else world.native_iterable
+                made[position] = taken(made[position])
         for name in named.split():
             if name in kwargs:
                 kwargs[name] = index_of(world, kwargs[name])

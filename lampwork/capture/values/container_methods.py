@@ -97,7 +97,7 @@ def _overlay_append(world: Any, overlay: Any, value: Any) -> Any:
 
 def _overlay_extend(world: Any, overlay: Any, values: Any) -> Any:
     if type(overlay) is ListOverlay and type(overlay.copy) is list and values is not overlay.copy:
-        world.loader.list_append(overlay, world.collect(values))
+        world.loader.list_append(overlay, world.collect(values, asks=True))
         return None
     return UNBOUND
 

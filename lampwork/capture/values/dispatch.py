@@ -288,10 +288,10 @@ class Dispatcher(World):
     def native_iterable(self, value: Any) -> Any:
         return self.family(value).iterable(value)
 
-    def collect(self, values: Any) -> list[Any]:
+    def collect(self, values: Any, asks: bool = False) -> list[Any]:
         if type(values) in _SAFE_ITERATORS:
             self.machine.steps += 1  # it stands elsewhere afterwards: the step is no longer at its beginning
-        return World.collect(self, values)
+        return World.collect(self, values, asks)
 
     def unpack_sequence(self, value: Any, count: int) -> list[Any]:
         return World.unpack_sequence(self, self.family(value).unpacked(value), count)
