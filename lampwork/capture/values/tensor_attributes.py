@@ -18,7 +18,6 @@ from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.outside.tensor_inputs import TENSOR_ATTRIBUTES
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.writes import rebind
-from lampwork.fakes.strides import surely_same
 
 if TYPE_CHECKING:
     from lampwork.capture.world import TorchWorld
@@ -174,11 +173,6 @@ class TensorAttributes:
         """`tensor.data = value`: from here on the tensor names the memory of `value`."""
         if not isinstance(value, Fake) or value.device != tensor.device or tensor.grad_fn is not None:
             raise Break("tensor-attribute", "data of a tensor is set to something of another kind")
-        if tensor.requires_grad and (value.dtype is not tensor.dtype or not surely_same(value.size(), tensor.size())):
-            # The region is differentiated with respect to what the caller passed: its gradient has that size and type.
-            raise Break(
-                "tensor-attribute", "data of a tensor that requires grad is set to data of another size or type"
-            )
         rebind(self.recorder, tensor, value)
 
     def note_data(self, tensor: Any, value: Any) -> None:
