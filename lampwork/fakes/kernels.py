@@ -80,7 +80,7 @@ _PRIVATE_BUT_CHECKED = (
     "aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax", "aten::_adaptive_avg_pool", "aten::_upsample",
     "aten::_prelu_kernel", "aten::_cdist_forward", "aten::_trilinear",
 )  # fmt: skip
-#: Operators whose results lie in the order of their dimensions, whatever their operands do: nothing is asked there.
+#: Operators whose results are row-major, whatever the layout of their operands.
 _IN_ORDER = frozenset({"aten::mm", "aten::addmm", "aten::bmm"})
 #: Types that nearly all kernels know.
 _USUAL_TYPES = {
@@ -271,17 +271,11 @@ def _ask_for_types(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list
 
 
 def _reduced(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list[Fake], result: object) -> Any:
-    """Fakes like those in `result`, of the types and with dimensions in the order that the kernel gives small operands
-    of such layouts; None where they are those. Asked where operands have two types, or lie in another order than that
-    of their dimensions: shape rules and meta kernels follow kernels elsewhere."""
+    """Fakes like those in `result`, of the types and with the order of dimensions that the kernel gives reduced
+    operands; None where they have those already. It is asked where operands have two types, or are not row-major:
+    shape rules and meta kernels agree with kernels elsewhere."""
     try:
-        alike = len({each.dtype for each in tensors}) == 1
-        in_order = op._schema.name in _IN_ORDER
-        if (
-            result is None
-            or alike
-            and (in_order or all(seen(each.stride()) == contiguous(seen(each.size())) for each in tensors))
-        ):
+        if result is None or (len({each.dtype for each in tensors}) == 1 and _are_in_order(op, tensors)):
             return None
         if not _may_change_sizes(op, args, kwargs, tensors) or _tells_sizes(op, args, kwargs):
             return None
@@ -302,6 +296,13 @@ def _reduced(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list[Fake]
         return typed if laid_out is None else laid_out
     except (CannotAsk, TooLarge):
         return None
+
+
+def _are_in_order(op: _torch.Overload, tensors: list[Fake]) -> bool:
+    """Whether the operator's rule knows the layout of results: operands are row-major, or it does not matter."""
+    if op._schema.name in _IN_ORDER:
+        return True
+    return all(seen(each.stride()) == contiguous(seen(each.size())) for each in tensors)
 
 
 def _may_change_sizes(op: _torch.Overload, args: tuple, kwargs: dict, tensors: list[Fake]) -> bool:

@@ -169,8 +169,8 @@ def _refuse(op: Operator, args: tuple, kwargs: dict, position: int, name: str) -
 
 
 def _takes_any_half(base: str, args: tuple, kwargs: dict) -> bool:
-    """Whether a tensor of a half type is filled in a way that makes infinities of large numbers: a tensor of one
-    element is on a CPU, and what is made of nothing but the number everywhere."""
+    """Whether eager makes infinities of numbers that a half type does not hold, in place of an error: on a CPU where it
+    fills a tensor of one element, and `scalar_tensor` on any device."""
     if base == "constant_pad_nd":
         return False
     tensor = args[0] if isinstance(args[0], torch.Tensor) else None

@@ -113,7 +113,7 @@ LARGE = {
     "losses of two layouts": (
         lambda x, y: F.binary_cross_entropy(x, y, reduction="none"), torch.rand(30, 20, 10), permuted(10, 20, 30),
     ),
-    "losses of rows apart": (lambda x, y: F.smooth_l1_loss(x, y, reduction="none"), *[torch.rand(2, 80, 90)[1::2]] * 2),
+    "losses of every other row": (lambda x, y: F.smooth_l1_loss(x, y, reduction="none"), *[torch.rand(2, 80, 90)[1::2]] * 2),
     "margins of one column": (
         lambda x, y: F.soft_margin_loss(x, y, reduction="none"), torch.rand(60, 1, 90), permuted(90, 1, 60),
     ),

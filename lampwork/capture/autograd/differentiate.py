@@ -30,6 +30,7 @@ from lampwork.capture.record.recorder import Recorder
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.shapes import is_dense
+from lampwork.fakes.strides import surely_same
 from lampwork.ir.differentiation import ARRIVES, Joint, Made, Output, Views
 
 
@@ -86,6 +87,8 @@ class _Differentiation:
         wanted = tuple(index for index, _ in pairs)
         if not wanted:
             raise refused("the results depend on no tensor from outside that requires grad")
+        if any(self.is_replaced(index) for index in wanted if index in moved):
+            raise refused("an input is given data of another size or type, and differentiated")
         depends = self.dependences(tangents, pairs)
         self.check_overwritten(dict(zip(wanted, depends)))
         self.outputs += [each for _, each in pairs]
@@ -117,6 +120,12 @@ class _Differentiation:
             for index, fake in enumerate(self.inputs)
             if isinstance(fake, Fake) and node_of(fake) is not fake.lampwork_placeholder
         )
+
+    def is_replaced(self, index: int) -> bool:
+        """Whether an input has another size or type than the caller's tensor, whose gradient the region gives."""
+        fake = self.inputs[index]
+        passed = fake.lampwork_placeholder.meta["val"]
+        return passed.dtype is not fake.dtype or not surely_same(passed.size(), fake.size())
 
     def find_outputs(self) -> list[Made]:
         """How each result is made; new targets for those in memory of the region's own."""

@@ -17,10 +17,10 @@ def fake(size, stride):
 
 
 def test_what_is_dense_stays_dense_and_what_has_gaps_keeps_them():
-    dense, apart = fake((2, 512, 64), (32768, 64, 1)), fake((512, 64), (128, 1))
-    small = Reduced((dense, apart))
+    dense, spaced = fake((2, 512, 64), (32768, 64, 1)), fake((512, 64), (128, 1))
+    small = Reduced((dense, spaced))
     assert small.layout(dense) == ((2, 4, 3), (12, 3, 1))
-    size, stride = small.layout(apart)
+    size, stride = small.layout(spaced)
     assert size == (4, 3) and stride[0] > 3 and stride[1] == 1
     assert small.stride((512, 1, 64), (64, 64, 1)) == (3, 3, 1)
     assert small.stride((512, 1, 64), (64, 32768, 1)) == (3, 12, 1)
