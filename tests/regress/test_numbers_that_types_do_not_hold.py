@@ -61,3 +61,16 @@ def test_curves_of_an_infinite_height(function):
         expected, found = function(x, height), compiled(x, height)
         torch.testing.assert_close(found, expected, equal_nan=True)
         assert torch.equal(found.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_numbers_in_the_default_type(default):
+    program = lambda a: caught(torch.scalar_tensor, a)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(default)
+        compiled = lampwork.compile(program)
+        for number in (1.0, 2.0, 1e39):
+            assert str(compiled(number)) == str(program(number))
+    finally:
+        torch.set_default_dtype(before)

@@ -127,8 +127,10 @@ class TensorCalls:
             args = (*args[:2], self._item(args[2]))
         if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:
             if is_backed(args[0]):
-                if function is torch.scalar_tensor and (kwargs.get("dtype") or torch.float32) is torch.float32:
-                    refuse_unknown(self.world.families.scalar.symbolic(args[0]), torch.float32)
+                if function is torch.scalar_tensor:  # unlike `torch.tensor`, it refuses what float32 does not hold
+                    self.world.process.read("default_dtype")
+                    if (kwargs.get("dtype") or torch.get_default_dtype()) is torch.float32:
+                        refuse_unknown(self.world.families.scalar.symbolic(args[0]), torch.float32)
                 made = self._tensor_of_number(*args, **kwargs)
             elif function is torch.scalar_tensor:
                 made = None
